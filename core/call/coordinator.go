@@ -1,0 +1,245 @@
+package call
+
+import (
+	"github.com/tapedeck/tapedeck/core/model"
+	"github.com/tapedeck/tapedeck/core/wire"
+)
+
+// Target names a subscription to its coordinator. A coordinator whose catalog is
+// older than MapVersion and does not know it answers STALE_MAP, not NOT_FOUND.
+type Target struct {
+	Subscription string // topic/name
+	MapVersion   uint64
+}
+
+func (m *Target) code(c *wire.Codec) {
+	wire.String(c, &m.Subscription)
+	wire.Uint(c, &m.MapVersion)
+}
+
+// Grant asks what a member may read now. It joins an unknown member and renews
+// a known one's session. It is the first third of a pull: grant, read, deliver.
+type Grant struct {
+	Target
+	Member       model.MemberID // empty: give me one
+	Static       bool
+	PullSequence uint64 // 0: each pull starts at the cursor
+	MaxMessages  uint32
+}
+
+// Granted answers Grant. With a PullSequence seen before, Ranges are those of
+// the first answer, ends included; else each is open-ended and the gateway
+// reads on from From. Ranges rotate from grant to grant so that no partition starves.
+type Granted struct {
+	Member     model.MemberID
+	Generation model.Generation
+	Replay     bool
+	Ranges     []Range
+	Skipped    []Range // told until confirmed by the next pull
+}
+
+// Deliver tells the coordinator what a pull is about to hand out; only after its
+// answer may the gateway do so. Skips are ranges found to lie below the log's start.
+type Deliver struct {
+	Target
+	Member       model.MemberID
+	Generation   model.Generation
+	PullSequence uint64
+	Ranges       []Range
+	Skips        []Range
+}
+
+// Delivered answers Deliver: the ranges that may go out (those of partitions no
+// longer owned, or moved by a seek meanwhile, are left out), and what was skipped.
+type Delivered struct {
+	Generation model.Generation
+	Ranges     []Range
+	Skipped    []Range
+}
+
+// AckCursors acknowledges up to, exclusively, an offset per partition, or single
+// offsets ahead of the cursor. Ends carries fresh high watermarks when the
+// coordinator asked for them by CHECK_END.
+type AckCursors struct {
+	Target
+	Member     model.MemberID
+	Generation model.Generation
+	UpTo       []PartitionOffset
+	Offsets    []PartitionOffset
+	Ends       []PartitionOffset
+}
+
+// ReasonCheckEnd is internal to gateway and coordinator: the ack lies above what
+// is known to be delivered; ask again with a fresh high watermark in Ends.
+const ReasonCheckEnd model.Reason = "CHECK_END"
+
+// AckResult is one partition's outcome.
+type AckResult struct {
+	Partition model.Partition
+	Cursor    model.Offset
+	Err       *model.Error
+}
+
+// Acked answers AckCursors, one result per partition named, in the order named.
+type Acked struct{ Results []AckResult }
+
+// MoveCursors is a seek whose places are resolved. Offsets must lie in
+// [log start, high watermark] as read freshly by the gateway.
+type MoveCursors struct {
+	Target
+	To []PartitionOffset
+}
+
+// Moved answers MoveCursors.
+type Moved struct{ Generation model.Generation }
+
+// Leave ends a member's session at once.
+type Leave struct {
+	Target
+	Member model.MemberID
+}
+
+// Heartbeat renews a member's session.
+type Heartbeat struct {
+	Target
+	Member     model.MemberID
+	Generation model.Generation
+}
+
+// Describe asks for the state, linearizably.
+type Describe struct{ Target }
+
+// MemberState is one member's.
+type MemberState struct {
+	ID         model.MemberID
+	Static     bool
+	IdleFor    int64 // nanoseconds since it was last heard of
+	Partitions []model.Partition
+}
+
+// CursorState is one partition's.
+type CursorState struct {
+	Partition model.Partition
+	Cursor    model.Offset
+	Owner     model.MemberID // empty: none
+	Fence     model.Generation
+	Leased    uint64 // messages delivered and not acked
+}
+
+// Description answers Describe.
+type Description struct {
+	Generation model.Generation
+	Members    []MemberState
+	Cursors    []CursorState
+}
+
+// Kinds of coordinator calls.
+func (*Grant) Kind() Kind       { return 32 }
+func (*Granted) Kind() Kind     { return 33 }
+func (*Deliver) Kind() Kind     { return 34 }
+func (*Delivered) Kind() Kind   { return 35 }
+func (*AckCursors) Kind() Kind  { return 36 }
+func (*Acked) Kind() Kind       { return 37 }
+func (*MoveCursors) Kind() Kind { return 38 }
+func (*Moved) Kind() Kind       { return 39 }
+func (*Leave) Kind() Kind       { return 40 }
+func (*Heartbeat) Kind() Kind   { return 41 }
+func (*Describe) Kind() Kind    { return 42 }
+func (*Description) Kind() Kind { return 43 }
+
+// Code implements wire.Coder.
+func (m *Grant) Code(c *wire.Codec) {
+	m.code(c)
+	wire.String(c, &m.Member)
+	c.Bool(&m.Static)
+	wire.Uint(c, &m.PullSequence)
+	wire.Uint(c, &m.MaxMessages)
+}
+
+// Code implements wire.Coder.
+func (m *Granted) Code(c *wire.Codec) {
+	wire.String(c, &m.Member)
+	wire.Uint(c, &m.Generation)
+	c.Bool(&m.Replay)
+	wire.Slice(c, &m.Ranges, codeRange)
+	wire.Slice(c, &m.Skipped, codeRange)
+}
+
+// Code implements wire.Coder.
+func (m *Deliver) Code(c *wire.Codec) {
+	m.code(c)
+	wire.String(c, &m.Member)
+	wire.Uint(c, &m.Generation)
+	wire.Uint(c, &m.PullSequence)
+	wire.Slice(c, &m.Ranges, codeRange)
+	wire.Slice(c, &m.Skips, codeRange)
+}
+
+// Code implements wire.Coder.
+func (m *Delivered) Code(c *wire.Codec) {
+	wire.Uint(c, &m.Generation)
+	wire.Slice(c, &m.Ranges, codeRange)
+	wire.Slice(c, &m.Skipped, codeRange)
+}
+
+// Code implements wire.Coder.
+func (m *AckCursors) Code(c *wire.Codec) {
+	m.code(c)
+	wire.String(c, &m.Member)
+	wire.Uint(c, &m.Generation)
+	wire.Slice(c, &m.UpTo, codePartitionOffset)
+	wire.Slice(c, &m.Offsets, codePartitionOffset)
+	wire.Slice(c, &m.Ends, codePartitionOffset)
+}
+
+// Code implements wire.Coder.
+func (m *Acked) Code(c *wire.Codec) {
+	wire.Slice(c, &m.Results, func(c *wire.Codec, v *AckResult) {
+		wire.Uint(c, &v.Partition)
+		wire.Uint(c, &v.Cursor)
+		CodeError(c, &v.Err)
+	})
+}
+
+// Code implements wire.Coder.
+func (m *MoveCursors) Code(c *wire.Codec) {
+	m.code(c)
+	wire.Slice(c, &m.To, codePartitionOffset)
+}
+
+// Code implements wire.Coder.
+func (m *Moved) Code(c *wire.Codec) { wire.Uint(c, &m.Generation) }
+
+// Code implements wire.Coder.
+func (m *Leave) Code(c *wire.Codec) {
+	m.code(c)
+	wire.String(c, &m.Member)
+}
+
+// Code implements wire.Coder.
+func (m *Heartbeat) Code(c *wire.Codec) {
+	m.code(c)
+	wire.String(c, &m.Member)
+	wire.Uint(c, &m.Generation)
+}
+
+// Code implements wire.Coder.
+func (m *Describe) Code(c *wire.Codec) { m.code(c) }
+
+// Code implements wire.Coder.
+func (m *Description) Code(c *wire.Codec) {
+	wire.Uint(c, &m.Generation)
+	wire.Slice(c, &m.Members, func(c *wire.Codec, v *MemberState) {
+		wire.String(c, &v.ID)
+		c.Bool(&v.Static)
+		wire.Int(c, &v.IdleFor)
+		wire.Slice(c, &v.Partitions, func(c *wire.Codec, p *model.Partition) { wire.Uint(c, p) })
+	})
+	wire.Slice(c, &m.Cursors, func(c *wire.Codec, v *CursorState) {
+		wire.Uint(c, &v.Partition)
+		wire.Uint(c, &v.Cursor)
+		wire.String(c, &v.Owner)
+		wire.Uint(c, &v.Fence)
+		wire.Uint(c, &v.Leased)
+	})
+}

@@ -1,0 +1,156 @@
+package model
+
+import (
+	"strings"
+	"time"
+)
+
+// Catalog is the cluster's map as meta has applied it on this node: topics,
+// subscriptions, groups and where their replicas are. What it returns is
+// read-only and valid until the next step.
+type Catalog interface {
+	// Version is meta's applied index. A request made with a newer version than
+	// a node has applied is answered STALE_MAP there.
+	Version() uint64
+	Topic(name string) (*Topic, bool)
+	TopicByID(id TopicID) (*Topic, bool)
+	// Subscription is addressed as "topic/name".
+	Subscription(ref string) (*Subscription, bool)
+	SubscriptionByID(id SubscriptionID) (*Subscription, bool)
+	Group(id GroupID) (*Group, bool)
+	Topics() []*Topic               // by name
+	Subscriptions() []*Subscription // by reference
+	Groups() []*Group               // by id
+	Nodes() []*Node                 // by name
+}
+
+// Topic is a topic's definition.
+type Topic struct {
+	ID         TopicID
+	Name       string
+	Owner      string
+	Settings   TopicSettings
+	MapVersion uint32    // partition-count version, from 1; raised by adding partitions
+	Partitions []GroupID // by partition number
+	Created    Wall
+}
+
+// TopicSettings are what CreateTopic and UpdateTopic set.
+type TopicSettings struct {
+	Replicas           uint32        // 1, 3 or 5
+	RetentionTime      time.Duration // 0: DefaultRetention
+	RetentionBytes     uint64        // per partition; 0: unbounded
+	LocalRetentionTime time.Duration
+	MaxMessageBytes    uint32 // 0: MaxMessageBytes
+}
+
+// Mode is a subscription's way to share messages out.
+type Mode uint8
+
+// Modes.
+const (
+	ModeOrdered Mode = 0
+	ModeShared  Mode = 1
+)
+
+// StartKind is where a subscription begins, or a seek goes.
+type StartKind uint8
+
+// Kinds of start.
+const (
+	StartEarliest StartKind = 0
+	StartLatest   StartKind = 1
+	StartTime     StartKind = 2
+	StartOffsets  StartKind = 3 // seek only
+	StartSnapshot StartKind = 4 // seek only
+)
+
+// Start is a requested place to begin.
+type Start struct {
+	Kind StartKind
+	Time Wall // with StartTime
+}
+
+// SubscriptionSettings are what CreateSubscription and UpdateSubscription set.
+// Zero durations mean the defaults.
+type SubscriptionSettings struct {
+	Mode               Mode
+	KeyOrdered         bool
+	AckDeadline        time.Duration
+	SessionTimeout     time.Duration
+	MaxAttempts        uint32 // 0: without end
+	DeadLetterTopic    string
+	MinBackoff         time.Duration
+	MaxBackoff         time.Duration
+	MaxInFlightMember  uint32 // messages; 0: the default
+	MaxInFlight        uint32
+	Filter             string
+	ExpireWhenUnusedIn time.Duration // 0: never
+}
+
+// Subscription is a subscription's definition; its cursors live at its coordinator.
+type Subscription struct {
+	ID          SubscriptionID
+	Topic       TopicID
+	TopicName   string
+	Name        string
+	Start       Start
+	StartsAt    []Offset // resolved at creation, by partition; later partitions start at 0
+	Settings    SubscriptionSettings
+	Coordinator GroupID
+	Created     Wall
+}
+
+// Ref is how clients address it: "topic/name".
+func (s *Subscription) Ref() string { return s.TopicName + "/" + s.Name }
+
+// SplitRef cuts "topic/name" and validates both names.
+func SplitRef(field, ref string) (topic, name string, err *Error) {
+	topic, name, ok := strings.Cut(ref, "/")
+	if !ok {
+		return "", "", Invalid(field, "%q is not of the form topic/name", ref)
+	}
+	if err := ValidateName(field, topic); err != nil {
+		return "", "", err
+	}
+	if err := ValidateName(field, name); err != nil {
+		return "", "", err
+	}
+	return topic, name, nil
+}
+
+// GroupKind is what a raft group replicates.
+type GroupKind uint8
+
+// Kinds of group.
+const (
+	GroupMeta        GroupKind = 1
+	GroupCoordinator GroupKind = 2
+	GroupPartition   GroupKind = 3
+)
+
+// Group is a raft group and where its replicas are meant to be.
+type Group struct {
+	ID        GroupID
+	Kind      GroupKind
+	Topic     TopicID   // partition groups
+	Partition Partition // partition groups
+	Replicas  []Replica // the first is the preferred leader
+}
+
+// Replica is one member of a group. It belongs to a data folder, not only to a
+// node's name: a wiped node is another disk and never plays the old replica.
+type Replica struct {
+	ID      ReplicaID
+	Node    NodeID
+	Disk    DiskID
+	Learner bool // does not vote
+	Joined  bool // added to a running group: starts empty and waits for the leader
+}
+
+// Node is a process of the cluster.
+type Node struct {
+	ID      NodeID
+	Disk    DiskID
+	Address string // host:port where it serves clients and peers
+}

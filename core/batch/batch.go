@@ -10,7 +10,7 @@
 //	 4 stampCRC   u32  crc32c of [8,32)
 //	 8 base       u64  offset of the first message
 //	16 appendTime i64  nanoseconds since the Unix epoch
-//	24 (zero)     u64  reserved
+//	24 stampFlags u64  bit 0 stamped by a leader, bit 1 start; the rest is zero
 //	32 crc        u32  crc32c of [36,size)
 //	36 size       u32  bytes of the whole batch, stamp included
 //	40 version    u16  1
@@ -147,10 +147,29 @@ func (v View) Entry(i int) (keyHash, rawLength uint32) {
 	return le.Uint32(at), le.Uint32(at[4:])
 }
 
-// Stamp writes offset and append time in place.
-func (v View) Stamp(base model.Offset, at model.Wall) {
+// StampFlags are the stamp's word of flags.
+type StampFlags uint64
+
+// Stamp flags.
+const (
+	// Stamped says that a leader wrote the stamp: the bytes may be in a raft log
+	// and must not change any more. Whoever stamps again stamps a Clone.
+	Stamped StampFlags = 1 << 0
+	// StampStart says that the producer accepts to start anew at this sequence.
+	StampStart StampFlags = 1 << 1
+)
+
+// StampFlags are zero until a leader stamped the batch.
+func (v View) StampFlags() StampFlags { return StampFlags(le.Uint64(v[24:])) }
+
+// Stamp writes offset and append time in place, without flags.
+func (v View) Stamp(base model.Offset, at model.Wall) { v.StampWith(base, at, 0) }
+
+// StampWith writes the whole stamp in place.
+func (v View) StampWith(base model.Offset, at model.Wall, flags StampFlags) {
 	le.PutUint64(v[8:], uint64(base))
 	le.PutUint64(v[16:], uint64(at))
+	le.PutUint64(v[24:], uint64(flags))
 	le.PutUint32(v[4:], crc32.Checksum(v[8:StampSize], castagnoli))
 }
 

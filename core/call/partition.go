@@ -41,7 +41,12 @@ type ReadResult struct {
 
 // Locate asks, linearizably, where earliest, latest or a moment is: for a moment
 // the first offset whose append time is at least it, the end when there is none.
-type Locate struct{ Where model.Start }
+// Kind StartOffsets asks for nothing but the bounds and the age of the message
+// at Offset, which is first moved into [log start, high watermark].
+type Locate struct {
+	Where  model.Start
+	Offset model.Offset // with StartOffsets
+}
 
 // Located answers Locate.
 type Located struct {
@@ -97,7 +102,10 @@ func (m *ReadResult) Code(c *wire.Codec) {
 }
 
 // Code implements wire.Coder.
-func (m *Locate) Code(c *wire.Codec) { codeStart(c, &m.Where) }
+func (m *Locate) Code(c *wire.Codec) {
+	codeStart(c, &m.Where)
+	wire.Uint(c, &m.Offset)
+}
 
 func codeStart(c *wire.Codec, v *model.Start) {
 	wire.Uint(c, &v.Kind)

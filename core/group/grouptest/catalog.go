@@ -9,11 +9,11 @@ import (
 
 // Catalog is a map of the cluster that tests fill by hand.
 type Catalog struct {
-	V          uint64 // raised by every Put and Delete
-	topics     map[string]*model.Topic
-	subs       map[string]*model.Subscription
-	groups     map[model.GroupID]*model.Group
-	nodes map[model.NodeID]*model.Node
+	V      uint64 // raised by every Put and Delete
+	topics map[string]*model.Topic
+	subs   map[string]*model.Subscription
+	groups map[model.GroupID]*model.Group
+	nodes  map[model.NodeID]*model.Node
 }
 
 var _ model.Catalog = (*Catalog)(nil)

@@ -14,7 +14,8 @@ type CreateTopic struct {
 	Settings   model.TopicSettings
 }
 
-// UpdateTopic sets settings and may raise the number of partitions (0: as it is).
+// UpdateTopic sets the settings that are not zero and may raise the number of
+// partitions (0: as it is). RetentionBytes of 1<<64-1 lifts its bound.
 type UpdateTopic struct {
 	Name       string
 	Partitions uint32
@@ -31,13 +32,14 @@ type DeleteTopic struct {
 // CreateSubscription defines a subscription whose start is resolved.
 type CreateSubscription struct {
 	Topic    string
+	TopicID  model.TopicID // whose partitions StartsAt is of; 0: not checked
 	Name     string
 	Start    model.Start
 	StartsAt []model.Offset // by partition; later partitions start at 0
 	Settings model.SubscriptionSettings
 }
 
-// UpdateSubscription sets settings; the mode cannot change.
+// UpdateSubscription sets the settings that are not zero; the mode cannot change.
 type UpdateSubscription struct {
 	Subscription string
 	Settings     model.SubscriptionSettings
@@ -123,6 +125,7 @@ func (m *DeleteTopic) Code(c *wire.Codec) {
 // Code implements wire.Coder.
 func (m *CreateSubscription) Code(c *wire.Codec) {
 	wire.String(c, &m.Topic)
+	wire.Uint(c, &m.TopicID)
 	wire.String(c, &m.Name)
 	codeStart(c, &m.Start)
 	wire.Slice(c, &m.StartsAt, func(c *wire.Codec, o *model.Offset) { wire.Uint(c, o) })

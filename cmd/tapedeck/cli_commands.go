@@ -1,0 +1,4 @@
+package main
+
+// clientCommands are the commands that speak to a running cluster.
+type clientCommands struct{}

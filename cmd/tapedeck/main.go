@@ -1,0 +1,75 @@
+// Command tapedeck is the broker and its command line: serve runs one node, dev
+// a whole cluster in one process, demo shows what it does; the other commands
+// are a client's.
+//
+// Every flag may also come from the environment (TAPEDECK_ and its name) or,
+// under its name, from the YAML file given with --config; the command line wins,
+// then the environment, then the file.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+)
+
+// root is the command line. A command is a struct with flags and a method
+// Run(ctx context.Context, std *stdio) error; ctx ends at SIGINT or SIGTERM.
+type root struct {
+	Config kong.ConfigFlag `help:"YAML file with values for flags." placeholder:"FILE"`
+
+	clientCommands
+}
+
+// stdio is what a command reads and writes, so that tests can take its place.
+type stdio struct {
+	In       io.Reader
+	Out, Err io.Writer
+}
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	// A second signal ends the process the hard way.
+	context.AfterFunc(ctx, stop)
+	os.Exit(run(ctx, os.Args[1:], &stdio{os.Stdin, os.Stdout, os.Stderr}))
+}
+
+// run parses args, runs the command and returns the exit code: 0 done, 1 failed,
+// 2 not understood.
+func run(ctx context.Context, args []string, std *stdio) int {
+	var r root
+	exit := -1
+	parser, err := kong.New(&r,
+		kong.Name("tapedeck"),
+		kong.Description("A replicated publish/subscribe broker with replay."),
+		kong.UsageOnError(),
+		kong.DefaultEnvars("TAPEDECK"),
+		kong.Configuration(yamlResolver),
+		kong.Writers(std.Out, std.Err),
+		kong.Exit(func(code int) { exit = code }),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
+	)
+	if err != nil {
+		fmt.Fprintln(std.Err, "tapedeck:", err)
+		return 2
+	}
+	kctx, err := parser.Parse(args)
+	if exit >= 0 { // --help
+		return exit
+	}
+	if err != nil {
+		fmt.Fprintln(std.Err, "tapedeck:", err)
+		return 2
+	}
+	kctx.BindTo(ctx, (*context.Context)(nil))
+	if err := kctx.Run(std); err != nil {
+		fmt.Fprintln(std.Err, "tapedeck:", err)
+		return 1
+	}
+	return 0
+}

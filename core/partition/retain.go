@@ -1,0 +1,129 @@
+package partition
+
+import (
+	"time"
+
+	"github.com/tapedeck/tapedeck/core/group"
+	"github.com/tapedeck/tapedeck/core/model"
+)
+
+// How often a leader looks after retention: never more often than tendMin, at
+// least each tendMax while there is anything that can grow old, since the wall
+// clock may have moved, and each tendUntrusted while that cannot be trusted.
+const (
+	tendMin       = time.Second
+	tendMax       = time.Minute
+	tendUntrusted = 10 * time.Second
+	// expireSlack lets producers that fall silent one after the other share an entry.
+	expireSlack = time.Minute
+	// minRollBytes keeps a small retention by bytes from making tiny segments.
+	minRollBytes = 1 << 20
+)
+
+// configure proposes the topic's settings when the map has newer ones than the
+// log. A map older than the one they were taken from has no say.
+func (m *Machine) configure(h group.Host) {
+	l := m.lead
+	if l == nil {
+		return
+	}
+	c := h.Catalog()
+	t, ok := c.TopicByID(m.cfg.Topic)
+	if !ok || c.Version() <= l.configured {
+		return
+	}
+	want := settingsOf(t, c.Version())
+	if l.configured == m.st.settings.version && l.configured != 0 && want.sameAs(m.st.settings) {
+		return
+	}
+	if m.propose(h, nobody, command{kind: cmdConfigure, at: l.stamp(h), settings: want}) != nil {
+		l.configured = want.version
+		return
+	}
+	l.tendAt = min(l.tendAt, h.Now().Add(tendMin))
+	m.wake(h, l.tendAt)
+}
+
+// tend proposes what time and size ask for: settings, a roll, a trim, an
+// expiry. While the wall clock cannot be trusted nothing is deleted.
+func (m *Machine) tend(h group.Host) {
+	l := m.lead
+	m.configure(h)
+	if !h.WallTrusted() || l.broken {
+		l.tendAt = m.due(h)
+		return
+	}
+	at := l.stamp(h)
+	if l.activeBytes > 0 && l.activeFirst <= minus(at, m.rollAge()) {
+		m.proposeRoll(h, at)
+	}
+	if bound := m.st.trimBound(at); bound > m.st.logStart() && !l.trimming {
+		l.trimming = m.propose(h, nobody, command{kind: cmdTrim, at: at, offset: bound}) != nil
+	}
+	if p, upto := m.st.producers.oldest, minus(at, model.ProducerExpiry); p != nil && p.last <= upto && !l.expiring {
+		if m.propose(h, nobody, command{kind: cmdExpire, at: at, moment: upto}) != nil {
+			l.expiring, l.expired = true, upto
+		}
+	}
+	l.tendAt = m.due(h)
+}
+
+func (m *Machine) proposeRoll(h group.Host, at model.Wall) {
+	l := m.lead
+	if m.propose(h, nobody, command{kind: cmdRoll, at: at, offset: l.next}) != nil {
+		l.activeBytes = 0
+	}
+}
+
+// rollBytes is the size that an active segment does not pass: a small retention
+// by bytes needs small segments, since only whole ones go.
+func (m *Machine) rollBytes() uint64 {
+	limit := uint64(m.cfg.Limits.SegmentBytes)
+	if r := m.st.settings.retentionBytes; r > 0 {
+		limit = min(limit, max(r, minRollBytes))
+	}
+	return limit
+}
+
+// rollAge is the age at which an active segment is closed.
+func (m *Machine) rollAge() time.Duration {
+	if m.st.settings.version == 0 {
+		return m.cfg.Limits.SegmentAge
+	}
+	return min(m.cfg.Limits.SegmentAge, m.st.settings.retentionTime)
+}
+
+// due is when tend is worth calling next: Never while nothing can grow old.
+func (m *Machine) due(h group.Host) model.Mono {
+	l := m.lead
+	now := l.stamp(h)
+	wait := time.Duration(-1)
+	sooner := func(since model.Wall, age time.Duration) {
+		d := min(tendMax, max(tendMin, age-time.Duration(max(0, now-since))))
+		if wait < 0 || d < wait {
+			wait = d
+		}
+	}
+	if l.activeBytes > 0 {
+		sooner(l.activeFirst, m.rollAge())
+	}
+	if len(m.st.segments) > 1 && m.st.settings.version != 0 {
+		if m.st.trimBound(now) > m.st.logStart() {
+			sooner(now, 0)
+		}
+		sooner(m.st.segments[0].LastTime, m.st.settings.retentionTime)
+	}
+	if p := m.st.producers.oldest; p != nil {
+		sooner(p.last, model.ProducerExpiry+expireSlack)
+	}
+	if t, ok := h.Catalog().TopicByID(m.cfg.Topic); ok && l.configured == 0 && t != nil {
+		sooner(now, 0)
+	}
+	if wait < 0 {
+		return model.Never
+	}
+	if !h.WallTrusted() {
+		wait = max(wait, tendUntrusted)
+	}
+	return h.Now().Add(wait)
+}

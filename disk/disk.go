@@ -5,6 +5,7 @@
 package disk
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"io/fs"
@@ -46,20 +47,36 @@ type File interface {
 	Size() (int64, error)
 }
 
+// Generation names one piece of a journal's chain. The core counts numbers; a
+// number has one part per time the journal was opened while it was the newest.
+type Generation struct {
+	Number uint64 // from 1
+	Part   uint32 // from 0
+	ID     uint64 // random, never 0; every frame carries it
+}
+
+// Compare orders generations by number, then part.
+func (g Generation) Compare(o Generation) int {
+	return cmp.Or(cmp.Compare(g.Number, o.Number), cmp.Compare(g.Part, o.Part))
+}
+
 // Journal is an engine under disk/record: a chain of generations, each a list
-// of opaque frames. Called by one goroutine.
+// of opaque frames. Called by one goroutine. It is only ever written; what is
+// in it is read before it is opened, by disk/record's rule.
 //
 // Durability contract: a crash keeps every frame appended before the last
-// successful Sync, and of later ones any prefix, the last of it possibly torn.
-// A generation is either there or not; Roll makes its existence durable. After
+// successful Sync, and of later ones any part, torn and in any order. A
+// generation is either there or not; Roll makes its existence durable. After
 // any error the engine must not be used again: the caller poisons it.
 type Journal interface {
 	// Append adds a frame to the current generation. The engine copies it.
 	Append(frame []byte) error
 	Sync() error
-	// Roll syncs the current generation and starts the next, whose number is greater.
-	Roll(generation uint64) error
-	// Drop removes generations below the given one, in small steps.
+	// Roll syncs the current generation, if any, and starts the next, which is
+	// greater. The first call after opening is always Roll.
+	Roll(next Generation) error
+	// Drop removes generations with a lower number, in small steps that may take
+	// place in later calls of Sync.
 	Drop(before uint64) error
 	Close() error
 }

@@ -1,0 +1,203 @@
+package journal
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/tidwall/wal"
+
+	"github.com/tapedeck/tapedeck/disk"
+	"github.com/tapedeck/tapedeck/disk/record"
+)
+
+// journal appends to the newest generation. Its first error stays.
+type journal struct {
+	e      *Engine
+	folder string
+	batch  wal.Batch
+	held   int    // bytes in batch
+	sizes  []int  // of the frames in batch, with their wrapping
+	next   uint64 // number of the next frame
+	size   int    // bytes of the current file, as the library counts them
+	doomed []record.Found
+	err    error
+}
+
+func (j *journal) fail(err error) error {
+	if j.err == nil && err != nil {
+		j.err = err
+	}
+	return j.err
+}
+
+// Append holds a frame back for one write of many.
+func (j *journal) Append(frame []byte) error {
+	if j.err != nil {
+		return j.err
+	}
+	if j.e.log == nil {
+		return j.fail(errors.New("append before the first roll"))
+	}
+	// A batch begins at most one file: see flush.
+	if j.held > 0 && j.held+len(frame) > flushBytes {
+		if err := j.flush(); err != nil {
+			return err
+		}
+	}
+	j.batch.Write(j.next, frame)
+	j.next++
+	j.held += len(frame)
+	j.sizes = append(j.sizes, uvarintSize(uint64(len(frame)))+len(frame))
+	if j.held >= flushBytes {
+		return j.flush()
+	}
+	return nil
+}
+
+// flush hands the batch to the library. A batch of more than one frame is
+// smaller than a file, so the library begins at most one new file in it; that
+// file's entry is made durable before anything else can be written, because a
+// folder's entries may be lost in any order.
+func (j *journal) flush() error {
+	if j.err != nil || len(j.sizes) == 0 {
+		return j.err
+	}
+	if err := guard("write", func() error { return j.e.log.WriteBatch(&j.batch) }); err != nil {
+		return j.fail(err)
+	}
+	frame := j.next - uint64(len(j.sizes))
+	began := uint64(0)
+	for _, n := range j.sizes {
+		frame++
+		if j.size += n; j.size >= fileBytes {
+			j.size, began = 0, frame
+		}
+	}
+	if j.held > flushBytes {
+		j.batch = wal.Batch{} // one huge frame must not stay in memory
+	}
+	j.held, j.sizes = 0, j.sizes[:0]
+	if began == 0 {
+		return nil
+	}
+	name := filepath.Join(j.folder, fmt.Sprintf("%0*d", nameDigits, began))
+	if _, err := os.Lstat(name); err != nil {
+		return j.fail(fmt.Errorf("the library did not begin a file where it was expected to: %w", err))
+	}
+	return j.fail(syncFolder(j.folder))
+}
+
+// Sync also takes one step of removing old generations: removing much at once
+// stalls the syncs of everybody on the same disk.
+func (j *journal) Sync() error {
+	if err := j.sync(); err != nil {
+		return err
+	}
+	return j.fail(j.removeStep())
+}
+
+func (j *journal) sync() error {
+	if j.e.log == nil {
+		return j.fail(errors.New("sync before the first roll"))
+	}
+	if err := j.flush(); err != nil {
+		return err
+	}
+	return j.fail(guard("sync", j.e.log.Sync))
+}
+
+// removeStep removes one file of at most one file's size, or one empty folder.
+func (j *journal) removeStep() error {
+	if len(j.doomed) == 0 {
+		return nil
+	}
+	g := &j.doomed[0]
+	if n := len(g.Files); n > 0 {
+		f := g.Files[n-1]
+		g.Files = g.Files[:n-1]
+		return os.Remove(filepath.Join(j.e.dir, f.Name))
+	}
+	path := j.e.folder(g.Generation)
+	j.doomed = j.doomed[1:]
+	return os.Remove(path)
+}
+
+func (j *journal) Roll(next disk.Generation) error {
+	if j.err != nil {
+		return j.err
+	}
+	if j.e.log != nil {
+		if err := j.sync(); err != nil {
+			return err
+		}
+		log := j.e.log
+		j.e.log = nil
+		if err := guard("close", log.Close); err != nil {
+			return j.fail(err)
+		}
+	}
+	folder := j.e.folder(next)
+	if err := os.Mkdir(folder, folderMode); err != nil {
+		return j.fail(err)
+	}
+	err := guard("open", func() (err error) {
+		j.e.log, err = wal.Open(folder, &wal.Options{
+			NoSync: true, SegmentSize: fileBytes, SegmentCacheSize: 1, NoCopy: true,
+			DirPerms: folderMode, FilePerms: fileMode,
+		})
+		return err
+	})
+	if err != nil {
+		return j.fail(err)
+	}
+	j.folder, j.next, j.size = folder, 1, 0
+	return j.fail(errors.Join(syncFolder(folder), syncFolder(j.e.dir), syncFolder(filepath.Dir(j.e.dir))))
+}
+
+func (j *journal) Drop(before uint64) error {
+	if j.err != nil {
+		return j.err
+	}
+	found, _, err := j.e.list()
+	if err != nil {
+		return j.fail(err)
+	}
+	j.doomed = nil
+	for _, g := range found {
+		if g.Number < before {
+			j.doomed = append(j.doomed, g)
+		}
+	}
+	return j.fail(j.removeStep())
+}
+
+// Close leaves what was not synced unwritten, or written in part.
+func (j *journal) Close() error {
+	j.err = errors.New("the journal is closed")
+	log := j.e.log
+	j.e.log = nil
+	if log == nil {
+		return nil
+	}
+	return guard("close", log.Close)
+}
+
+// uvarint reads a length in its shortest form; others are not the library's.
+func uvarint(data []byte) (n uint64, size int) {
+	n, size = binary.Uvarint(data)
+	if size > 0 && size != uvarintSize(n) {
+		return 0, 0
+	}
+	return n, size
+}
+
+func uvarintSize(n uint64) int {
+	size := 1
+	for ; n >= 0x80; n >>= 7 {
+		size++
+	}
+	return size
+}

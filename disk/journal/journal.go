@@ -1,0 +1,219 @@
+// Package journal is github.com/tidwall/wal v1.2.1 as a journal engine.
+//
+// Every generation is a tidwall log of its own, in a folder named by the
+// generation, beginning at frame 1; it is removed whole. The library is used
+// for appending only, and never opens a folder that has anything in it: what is
+// in a journal is read by disk/record's rule, straight from the files. So the
+// library's own recovery, its reads and its truncation are never run.
+//
+// Format, for the rule: a file is named by the number of its first frame, in 20
+// decimal digits, and holds frames laid end to end, each behind its length as an
+// unsigned varint.
+//
+// What it guards against, all seen in that version:
+//   - its log may only be synced, not asked what is durable: NoSync, and Sync by
+//     the caller;
+//   - it starts a file without making the folder's entry durable, and two such
+//     entries can be lost in any order: the folder is synced before the next
+//     append whenever a file appeared;
+//   - after a failed write or sync it goes on as if nothing had happened: the
+//     first error, or panic, ends this engine for good;
+//   - two opens of one folder both succeed: a lock file;
+//   - it holds about two files in memory: files are small.
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"syscall"
+
+	"github.com/tidwall/wal"
+
+	"github.com/tapedeck/tapedeck/disk"
+	"github.com/tapedeck/tapedeck/disk/record"
+)
+
+const (
+	fileBytes  = 4 << 20 // a file ends with the frame that reaches this
+	flushBytes = 1 << 20 // frames held back for one write; less than a file
+	lockName   = "LOCK"
+	nameDigits = 20
+	folderMode = 0o750
+	fileMode   = 0o640
+)
+
+// Engine is a journal's folder.
+type Engine struct {
+	dir  string
+	lock *os.File
+	log  *wal.Log // of the open generation
+}
+
+// New is an engine over a folder, which need not exist yet.
+func New(dir string) *Engine { return &Engine{dir: dir} }
+
+// take locks the folder, if it is there.
+func (e *Engine) take() error {
+	if e.lock != nil {
+		return nil
+	}
+	f, err := os.OpenFile(filepath.Join(e.dir, lockName), os.O_RDWR|os.O_CREATE, fileMode)
+	if err != nil {
+		return err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		_ = f.Close()
+		return fmt.Errorf("journal folder %s is in use by another process or node: %w", e.dir, err)
+	}
+	e.lock = f
+	return nil
+}
+
+// List implements record.Engine.
+func (e *Engine) List() (found []record.Found, stray []string, err error) {
+	err = e.take()
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, nil
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return e.list()
+}
+
+func (e *Engine) list() (found []record.Found, stray []string, err error) {
+	entries, err := os.ReadDir(e.dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, entry := range entries {
+		name := entry.Name()
+		if name == lockName {
+			continue
+		}
+		g, ok := record.ParseGenerationName(name)
+		if !ok || !entry.IsDir() {
+			stray = append(stray, name)
+			continue
+		}
+		files, err := os.ReadDir(filepath.Join(e.dir, name))
+		if err != nil {
+			return nil, nil, err
+		}
+		f := record.Found{Generation: g}
+		for _, file := range files {
+			first, err := strconv.ParseUint(file.Name(), 10, 64)
+			full := filepath.Join(name, file.Name())
+			if err != nil || len(file.Name()) != nameDigits || file.IsDir() {
+				stray = append(stray, full)
+				continue
+			}
+			f.Files = append(f.Files, record.File{Name: full, First: first})
+		}
+		found = append(found, f)
+	}
+	slices.SortFunc(found, func(a, b record.Found) int { return a.Compare(b.Generation) })
+	return found, stray, nil
+}
+
+// Read implements record.Engine.
+func (e *Engine) Read(f record.File) ([]byte, error) {
+	return os.ReadFile(filepath.Join(e.dir, f.Name))
+}
+
+// Unwrap implements record.Engine.
+func (e *Engine) Unwrap(data []byte) (start, end int, ok bool) {
+	n, size := uvarint(data)
+	if size <= 0 || n == 0 || n > uint64(len(data)-size) {
+		return 0, 0, false
+	}
+	return size, size + int(n), true
+}
+
+// Cut implements record.Engine.
+func (e *Engine) Cut(g record.Found, f record.File, size int64) error {
+	h, err := os.OpenFile(filepath.Join(e.dir, f.Name), os.O_RDWR, fileMode)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(h.Truncate(size), h.Sync(), h.Close()); err != nil {
+		return err
+	}
+	return syncFolder(e.folder(g.Generation))
+}
+
+// Settle implements record.Engine.
+func (e *Engine) Settle(g record.Found) error {
+	for _, f := range g.Files {
+		h, err := os.OpenFile(filepath.Join(e.dir, f.Name), os.O_RDWR, fileMode)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(h.Sync(), h.Close()); err != nil {
+			return err
+		}
+	}
+	return errors.Join(syncFolder(e.folder(g.Generation)), syncFolder(e.dir), syncFolder(filepath.Dir(e.dir)))
+}
+
+// Remove implements record.Engine.
+func (e *Engine) Remove(g record.Found) error {
+	for _, f := range g.Files {
+		if err := os.Remove(filepath.Join(e.dir, f.Name)); err != nil {
+			return err
+		}
+	}
+	return os.Remove(e.folder(g.Generation))
+}
+
+// Open implements record.Engine.
+func (e *Engine) Open() (disk.Journal, error) {
+	if err := os.MkdirAll(e.dir, folderMode); err != nil {
+		return nil, err
+	}
+	if err := e.take(); err != nil {
+		return nil, err
+	}
+	return &journal{e: e}, nil
+}
+
+// Close implements record.Engine.
+func (e *Engine) Close() error {
+	log, lock := e.log, e.lock
+	e.log, e.lock = nil, nil
+	var err error
+	if log != nil {
+		err = guard("close", log.Close)
+	}
+	if lock != nil {
+		err = errors.Join(err, lock.Close())
+	}
+	return err
+}
+
+func (e *Engine) folder(g disk.Generation) string {
+	return filepath.Join(e.dir, record.GenerationName(g))
+}
+
+func syncFolder(path string) error {
+	d, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// guard turns a panic of the library into an error.
+func guard(doing string, f func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("tidwall/wal panicked in %s: %v", doing, p)
+		}
+	}()
+	return f()
+}

@@ -44,7 +44,8 @@ var refusals = []struct {
 		model.Unimplemented, "replicas"},
 	{"delete of none", &call.DeleteTopic{Name: "order"}, model.NotFound, `did you mean "orders"?`},
 	{"delete with subscriptions", &call.DeleteTopic{Name: "orders"}, model.FailedPrecondition, "orders/mail"},
-	{"subscription of none", &call.CreateSubscription{Topic: "zebra", Name: "s"}, model.NotFound, `"zebra" does not exist`},
+	{"subscription of none", &call.CreateSubscription{Topic: "zebra", Name: "s"},
+		model.NotFound, `"zebra" does not exist`},
 	{"bad start", &call.CreateSubscription{Topic: "orders", Name: "s", Start: model.Start{Kind: model.StartOffsets}},
 		model.InvalidArgument, "start"},
 	{"ack deadline", subscription(model.SubscriptionSettings{AckDeadline: time.Millisecond}),
@@ -66,7 +67,8 @@ var refusals = []struct {
 		model.AlreadyExists, "start is earliest, not latest"},
 	{"other topic meanwhile", &call.CreateSubscription{Topic: "orders", TopicID: 99, Name: "s"},
 		model.Unavailable, "deleted"},
-	{"more starts than partitions", &call.CreateSubscription{Topic: "orders", Name: "s", StartsAt: make([]model.Offset, 3)},
+	{"more starts than partitions",
+		&call.CreateSubscription{Topic: "orders", Name: "s", StartsAt: make([]model.Offset, 3)},
 		model.Unavailable, "deleted"},
 	{"update of no subscription", &call.UpdateSubscription{Subscription: "orders/mial"},
 		model.NotFound, `did you mean "orders/mail"?`},
@@ -130,7 +132,8 @@ func TestTopicLifecycle(t *testing.T) {
 		now.Settings.RetentionTime != 7*day || orders.Settings.RetentionBytes != 0 {
 		t.Fatalf("updated %+v, held %+v", now, orders)
 	}
-	h.must(t, m, &call.UpdateTopic{Name: "orders", Partitions: 5, Settings: model.TopicSettings{RetentionBytes: 1<<64 - 1}})
+	h.must(t, m, &call.UpdateTopic{Name: "orders", Partitions: 5,
+		Settings: model.TopicSettings{RetentionBytes: 1<<64 - 1}})
 	now, _ := c.TopicByID(1)
 	if now.MapVersion != 2 || len(now.Partitions) != 5 || now.Settings.RetentionBytes != 0 || len(orders.Partitions) != 2 {
 		t.Fatalf("raised %+v, held %+v", now, orders)
@@ -183,7 +186,8 @@ func TestDeadLetterCircleOverSeveralTopics(t *testing.T) {
 	m.state.putSubscription(&model.Subscription{ID: 9, Topic: dead.ID, TopicName: "dead", Name: "s",
 		Settings: model.SubscriptionSettings{DeadLetterTopic: "orders"}})
 	_, err := h.do(t, m, subscription(model.SubscriptionSettings{MaxAttempts: 3, DeadLetterTopic: "bills"}))
-	if err == nil || err.Code != model.InvalidArgument || !strings.Contains(err.Message, "orders → bills → dead → orders") {
+	const circle = "orders → bills → dead → orders"
+	if err == nil || err.Code != model.InvalidArgument || !strings.Contains(err.Message, circle) {
 		t.Fatalf("got %v", err)
 	}
 }

@@ -113,7 +113,8 @@ func (s *state) enoughNodes(replicas uint32) *model.Error {
 		nodes = "node"
 	}
 	return model.Errorf(model.FailedPrecondition,
-		"replicas: the topic would have %d replicas, but the cluster has %d %s; pass replicas %d, or use a cluster of %d nodes",
+		"replicas: the topic would have %d replicas, but the cluster has %d %s; "+
+			"pass replicas %d, or use a cluster of %d nodes",
 		replicas, n, nodes, most, replicas)
 }
 

@@ -3,7 +3,8 @@ package model
 import "strings"
 
 // Closest returns the name nearest to the given one by edit distance, or "" if
-// none is near enough to be what was meant: about one edit in three characters. Among equally near names the first counts.
+// none is near enough to be what was meant: about one edit in three characters.
+// Among equally near names the first counts.
 func Closest(name string, names []string) string {
 	best, limit := "", max(1, (len(name)+1)/3)
 	for _, n := range names {

@@ -26,6 +26,9 @@
 //     connections, UNKNOWN_OUTCOME).
 //   - A topic or subscription that is deleted and made again is another one: name
 //     it otherwise (such as "orders#2").
+//   - Of a batch that was read, only the messages asked for are noted.
+//   - Clients ack only what they were given, without gaps; an ack that reaches
+//     further is marked blind. A pull without an answer gives its client nothing.
 //   - Times are read from one clock for all clients.
 //
 // # Files

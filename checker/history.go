@@ -86,6 +86,7 @@ type (
 		Messages      []Message    `json:"messages,omitempty"`
 		HighWatermark model.Offset `json:"high_watermark"`
 		LogStart      model.Offset `json:"log_start"`
+		Fresh         bool         `json:"fresh,omitempty"` // the high watermark claims to be current, not just true once
 	}
 	// Message is a message as a reader got it. Fetches leave Partition at 0.
 	Message struct {

@@ -50,6 +50,7 @@ const (
 	Redelivered     = "redelivered after ack"
 	SeekWrong       = "seek wrong"
 	NotLinearizable = "not linearizable"
+	BadHistory      = "bad history" // it cannot be judged at all
 )
 
 // claims are the promises of the report's line, in order, each with the
@@ -68,6 +69,7 @@ var claims = []struct {
 	{"cursors", "cursors ok", []string{CursorBack, AckAfterSeek, StaleAck, Redelivered}},
 	{"seeks", "seeks ok", []string{SeekWrong}},
 	{"linearizable", "linearizable", []string{NotLinearizable}},
+	{"history", "history ok", []string{BadHistory}},
 }
 
 // Report holds one verdict per name.

@@ -1,0 +1,90 @@
+# Each target says in one line what it does; `make help` lists them.
+
+SEED     ?= 1
+SEEDS    ?= 1..2000
+FUZZTIME ?= 20s
+NODES    ?= 3
+
+# Seeds that `make test` sweeps, without the race detector and with it.
+TEST_SEEDS ?= 1..200
+RACE_SEEDS ?= 1..40
+
+GO ?= go
+
+.DEFAULT_GOAL := help
+.PHONY: help setup build run demo test unit race check vet house wasm lint format \
+	sim sweep scenarios bugs bench bench-disk generate generate-check fuzz clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## install what is missing on Debian (as root): chromium for the browser's test
+	@sh tools/setup.sh
+
+build: ## write bin/tapedeck and bin/tapedeck-sim
+	$(GO) build -o bin/ ./cmd/tapedeck ./cmd/tapedeck-sim
+
+run: build ## a cluster of NODES=3 in one process at 127.0.0.1:7070 and the ports after it, in memory
+	bin/tapedeck dev --nodes $(NODES)
+
+demo: build ## start a cluster and show publish, pull, ack and replay on it
+	bin/tapedeck demo
+
+test: setup vet race unit ## everything that must be green, in under ten minutes on two cores
+
+unit: build ## TEST_SEEDS seeds of the simulator, and every test
+	bin/tapedeck-sim sweep --seeds $(TEST_SEEDS)
+	$(GO) test ./...
+
+race: ## core, node and client under the race detector, and RACE_SEEDS seeds
+	$(GO) test -race ./core/... ./node/... ./client/...
+	$(GO) build -race -o bin/tapedeck-sim-race ./cmd/tapedeck-sim
+	bin/tapedeck-sim-race sweep --seeds $(RACE_SEEDS)
+
+check: vet format house ## what needs no running broker: vet, format, imports, purity, sizes, words, wasm
+
+vet: ## go vet
+	$(GO) vet ./...
+
+format: ## fail if gofmt would change a file
+	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); exit 1; }
+
+house: ## the rules about the tree itself (tools/house)
+	$(GO) test ./tools/house
+
+wasm: ## build what the simulator runs for a browser
+	GOOS=js GOARCH=wasm $(GO) build ./core/... ./node ./sim/... ./checker/...
+
+lint: ## golangci-lint, if it is installed; go vet otherwise
+	@if command -v golangci-lint >/dev/null; then golangci-lint run; else \
+		echo 'golangci-lint is not installed (https://golangci-lint.run); go vet only'; $(GO) vet ./...; fi
+
+sim: build ## run one seed of the simulator: SEED=1
+	bin/tapedeck-sim run --seed $(SEED)
+
+sweep: build ## run many seeds: SEEDS=1..2000
+	bin/tapedeck-sim sweep --seeds $(SEEDS)
+
+scenarios: ## replay the scenario files
+	$(GO) test ./scenarios
+
+bugs: build ## plant known bugs one by one and show that each is caught
+	bin/tapedeck-sim bugs
+
+bench: ## Go benchmarks of the hot paths, with allocations
+	$(GO) test -run '^$$' -bench . -benchmem ./core/... ./client/...
+
+bench-disk: ## Go benchmarks of journal and segments on this disk
+	$(GO) test -run '^$$' -bench . -benchmem ./disk/...
+
+generate: ## write the code generated from api/ (needs npm)
+	sh tools/generate.sh
+
+generate-check: ## fail if the generated code is not what the schema gives (needs npm)
+	sh tools/generate.sh check
+
+fuzz: ## run each fuzz target for FUZZTIME=20s
+	@GO='$(GO)' sh tools/fuzz.sh $(FUZZTIME)
+
+clean: ## remove bin/
+	rm -rf bin

@@ -1,0 +1,196 @@
+package subscription
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/tapedeck/tapedeck/core/call"
+	"github.com/tapedeck/tapedeck/core/model"
+)
+
+// outcome is what applying a command tells those who wait for it.
+type outcome struct {
+	err        *model.Error
+	generation model.Generation   // seek: the one it began
+	skipped    []call.Range       // skip: what lay between old and new cursors
+	acks       [][]call.AckResult // ack: by ack and item
+}
+
+func (v *initCommand) apply(s *state) outcome {
+	if s.subscriptions[v.id] != nil {
+		return outcome{}
+	}
+	sub := &subscription{id: v.id, ref: v.ref, topic: v.topic, mode: v.mode, born: v.born, generation: 1}
+	for _, cursor := range v.cursors {
+		sub.partitions = append(sub.partitions, partition{cursor: cursor, fence: 1})
+	}
+	s.subscriptions[v.id] = sub
+	return outcome{}
+}
+
+func (v *growCommand) apply(s *state) outcome {
+	sub := s.subscriptions[v.id]
+	for sub != nil && uint32(len(sub.partitions)) < v.partitions {
+		sub.partitions = append(sub.partitions, partition{fence: sub.generation})
+	}
+	return outcome{}
+}
+
+func (v *dropCommand) apply(s *state) outcome {
+	if sub := s.subscriptions[v.id]; sub != nil && v.version >= sub.born {
+		delete(s.subscriptions, v.id)
+	}
+	return outcome{}
+}
+
+func (v *membersCommand) apply(s *state) outcome {
+	sub := s.subscriptions[v.id]
+	if sub == nil {
+		return outcome{err: gone(v.id)}
+	}
+	next, raised := sub.generation+1, false
+	for _, l := range v.leaves {
+		i, ok := sub.search(l.member)
+		if !ok || sub.members[i].joined != l.joined {
+			continue
+		}
+		sub.members = slices.Delete(sub.members, i, i+1)
+		for p := range sub.partitions {
+			if part := &sub.partitions[p]; part.owner == l.member {
+				part.owner, part.fence, raised = "", next, true
+			}
+		}
+	}
+	if raised {
+		sub.generation = next
+	}
+	for _, j := range v.joins {
+		i, ok := sub.search(j.member)
+		switch {
+		case ok:
+			sub.members[i].static = j.static
+		case uint32(len(sub.members)) < v.limit && j.member != "":
+			sub.joins++
+			sub.members = slices.Insert(sub.members, i, member{j.member, j.static, sub.joins})
+		}
+	}
+	return outcome{}
+}
+
+func (v *assignCommand) apply(s *state) outcome {
+	sub := s.subscriptions[v.id]
+	if sub == nil || sub.generation != v.generation {
+		return outcome{}
+	}
+	next, raised := sub.generation+1, false
+	for _, ch := range v.changes {
+		if int(ch.partition) >= len(sub.partitions) || sub.member(ch.owner) == nil {
+			continue
+		}
+		part := &sub.partitions[ch.partition]
+		// A second change in one generation would give it two owners.
+		if part.owner == ch.owner || part.fence == next {
+			continue
+		}
+		part.owner, part.fence, raised = ch.owner, next, true
+	}
+	if raised {
+		sub.generation = next
+	}
+	return outcome{}
+}
+
+func (v *ackCommand) apply(s *state) outcome {
+	out := outcome{acks: make([][]call.AckResult, 0, len(v.acks))}
+	for _, a := range v.acks {
+		results := make([]call.AckResult, 0, len(a.items))
+		for _, item := range a.items {
+			results = append(results, s.ack(&a, item))
+		}
+		out.acks = append(out.acks, results)
+	}
+	return out
+}
+
+func (s *state) ack(a *ack, item ackItem) call.AckResult {
+	sub := s.subscriptions[a.id]
+	if sub == nil {
+		return call.AckResult{Partition: item.partition, Err: gone(a.id)}
+	}
+	if err := sub.inRange(item.partition); err != nil {
+		return call.AckResult{Partition: item.partition, Err: err}
+	}
+	part := &sub.partitions[item.partition]
+	if item.void || !sub.accepts(a.member, a.generation, item.partition) {
+		return call.AckResult{Partition: item.partition, Cursor: part.cursor, Err: sub.fenced(a, item.partition)}
+	}
+	part.cursor = max(part.cursor, item.next)
+	return call.AckResult{Partition: item.partition, Cursor: part.cursor}
+}
+
+// accepts is the fence: whether a member may ack what a pull in this generation
+// delivered. The generation cannot be one that has not been yet.
+func (s *subscription) accepts(m model.MemberID, g model.Generation, p model.Partition) bool {
+	part := &s.partitions[p]
+	return m != "" && part.owner == m && g >= part.fence && g <= s.generation
+}
+
+func (s *subscription) inRange(p model.Partition) *model.Error {
+	if int(p) < len(s.partitions) {
+		return nil
+	}
+	return model.Invalid("partition", "%d does not exist; %s has partitions 0 to %d", p, s.ref, len(s.partitions)-1)
+}
+
+func (s *subscription) fenced(a *ack, p model.Partition) *model.Error {
+	part := &s.partitions[p]
+	err := model.Reasoned(model.FailedPrecondition, model.ReasonFenced, 0,
+		"partition %d: generation %d is below the fence %d; drop what was delivered and pull again",
+		p, a.generation, part.fence)
+	if part.owner != a.member {
+		err.Message = fmt.Sprintf("partition %d is not (any more) %q's; drop what was delivered and pull again", p, a.member)
+	}
+	err.Expected = uint64(s.generation)
+	return err
+}
+
+func (v *seekCommand) apply(s *state) outcome {
+	sub := s.subscriptions[v.id]
+	if sub == nil {
+		return outcome{err: gone(v.id)}
+	}
+	for _, to := range v.to {
+		if err := sub.inRange(to.partition); err != nil {
+			return outcome{err: err}
+		}
+	}
+	sub.generation++
+	for _, to := range v.to {
+		part := &sub.partitions[to.partition]
+		part.cursor, part.fence = to.offset, sub.generation
+	}
+	return outcome{generation: sub.generation}
+}
+
+func (v *skipCommand) apply(s *state) outcome {
+	sub := s.subscriptions[v.id]
+	if sub == nil {
+		return outcome{err: gone(v.id)}
+	}
+	var out outcome
+	for _, to := range v.to {
+		if int(to.partition) >= len(sub.partitions) {
+			continue
+		}
+		part := &sub.partitions[to.partition]
+		if to.offset > part.cursor {
+			out.skipped = append(out.skipped, call.Range{Partition: to.partition, From: part.cursor, To: to.offset})
+			part.cursor = to.offset
+		}
+	}
+	return out
+}
+
+func gone(id model.SubscriptionID) *model.Error {
+	return model.Errorf(model.NotFound, "the subscription (id %d) was deleted", id)
+}

@@ -1,0 +1,148 @@
+package subscription
+
+import (
+	"github.com/tapedeck/tapedeck/core/call"
+	"github.com/tapedeck/tapedeck/core/group"
+	"github.com/tapedeck/tapedeck/core/model"
+)
+
+// serveDeliver first moves cursors over what the log has lost, then makes sure
+// that this replica still leads: a deposed leader would hand out again what the
+// new one saw acked. A committed skip shows it, a ReadIndex does otherwise.
+func (m *Machine) serveDeliver(h group.Host, w *wait, st *subscription, ls *leadSubscription, req *call.Deliver) {
+	ls.renew(req.Member, h.Now())
+	c := &skipCommand{id: st.id}
+	for _, skip := range req.Skips {
+		if err := st.inRange(skip.Partition); err != nil {
+			m.finish(h, w, nil, err)
+			return
+		}
+		part := &st.partitions[skip.Partition]
+		if skip.To > part.cursor && st.accepts(req.Member, req.Generation, skip.Partition) {
+			c.to = append(c.to, place{skip.Partition, skip.To})
+		}
+	}
+	for _, r := range req.Ranges {
+		if err := st.inRange(r.Partition); err != nil {
+			m.finish(h, w, nil, err)
+			return
+		}
+	}
+	m.hold(w)
+	if len(c.to) == 0 {
+		h.ReadIndex(w.ref)
+		return
+	}
+	if !m.propose(h, c, w) {
+		m.finish(h, w, nil, throttled())
+	}
+}
+
+func throttled() *model.Error {
+	return model.Reasoned(model.ResourceExhausted, model.ReasonThrottled, proposeRetry,
+		"the coordinator takes no changes at the moment; ask again")
+}
+
+func (m *Machine) skipApplied(h group.Host, p *proposal, c *skipCommand, out outcome) {
+	st, ls := m.state.subscriptions[c.id], m.lead.subscription(c.id)
+	if st != nil {
+		for _, r := range out.skipped {
+			mem := ls.at(st, r.Partition)
+			if mem.skipped {
+				r.From = min(r.From, mem.skip.From)
+			}
+			mem.skipped, mem.told, mem.skip = true, false, r
+		}
+	}
+	for _, w := range p.waits {
+		if w.gone {
+			continue
+		}
+		if st == nil {
+			m.finish(h, w, nil, gone(c.id))
+			continue
+		}
+		m.finishDeliver(h, w, st, ls, w.req.(*call.Deliver))
+	}
+	m.advance(h, c.id)
+}
+
+// finishDeliver records what goes out, and says so.
+func (m *Machine) finishDeliver(h group.Host, w *wait, st *subscription, ls *leadSubscription, req *call.Deliver) {
+	s := ls.sessions[req.Member]
+	resp := &call.Delivered{Generation: st.generation}
+	if s == nil || ls.leavingNow(req.Member) {
+		m.finish(h, w, resp, nil) // its session ended: nothing may go out
+		return
+	}
+	var err *model.Error
+	switch {
+	case req.PullSequence != 0 && req.PullSequence != s.run.sequence:
+		err = outOfTurn()
+	case req.PullSequence != 0 && s.run.recorded:
+		resp.Ranges, err = s.run.again(st, req)
+	default:
+		resp.Ranges = ls.deliver(st, s, req)
+	}
+	if err != nil {
+		m.finish(h, w, nil, err)
+		return
+	}
+	owned := ls.ownedBy(st, req.Member)
+	resp.Skipped = ls.skips(st, owned)
+	for _, p := range owned {
+		if mem := ls.at(st, p); mem.skipped {
+			mem.told, mem.toldIn = true, req.PullSequence
+		}
+	}
+	m.finish(h, w, resp, nil)
+}
+
+// outOfTurn refuses a delivery that another one for the same sequence, or a
+// failover, has overtaken. To let it out could skip messages: the next pull
+// confirms what is recorded, not what this one carries.
+func outOfTurn() *model.Error {
+	return model.Errorf(model.Unavailable,
+		"this pull was overtaken by another one of its member; pull again with the same pull_sequence")
+}
+
+// deliver takes the ranges that may go out into memory.
+func (ls *leadSubscription) deliver(st *subscription, s *session, req *call.Deliver) (out []call.Range) {
+	for _, r := range req.Ranges {
+		part, mem := &st.partitions[r.Partition], ls.at(st, r.Partition)
+		// What is acked meanwhile need not go out; what begins above the end
+		// delivered would leave a gap.
+		r.From = max(r.From, part.cursor)
+		if !st.accepts(req.Member, req.Generation, r.Partition) || mem.revoking ||
+			r.From >= r.To || r.From > mem.delivered {
+			continue
+		}
+		r.Attempt = 1
+		mem.delivered = max(mem.delivered, r.To)
+		out = append(out, r)
+		s.next = r.Partition + 1
+	}
+	if req.PullSequence != 0 {
+		s.run.recorded = true
+		for _, r := range out {
+			s.run.ranges = append(s.run.ranges, recordedRange{r, st.partitions[r.Partition].fence})
+		}
+	}
+	return out
+}
+
+// again lets a recorded answer out once more, if the delivery carries the whole of it.
+func (r *run) again(st *subscription, req *call.Deliver) ([]call.Range, *model.Error) {
+	carried := make(map[model.Partition]call.Range, len(req.Ranges))
+	for _, got := range req.Ranges {
+		carried[got.Partition] = got
+	}
+	left := r.replay(st, req.Member)
+	for _, want := range left {
+		got, ok := carried[want.Partition]
+		if !ok || got.From > want.From || got.To != want.To {
+			return nil, outOfTurn()
+		}
+	}
+	return left, nil
+}

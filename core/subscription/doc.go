@@ -1,0 +1,47 @@
+// Package subscription is the subscription coordinator: a group.Machine that
+// holds the cursors, members, owners and fences of many subscriptions in one
+// raft group, and the leader's work around them.
+//
+// It owns, per subscription, the replicated state (state.go) and, while it
+// leads, the memory that a failover may lose (lead.go): when members were last
+// heard of, what was delivered, where pulls that run ahead stand.
+//
+// # Files
+//
+//	state.go    replicated state and its snapshot
+//	command.go  raft entries and their codec; apply.go what they do
+//	machine.go  requests from Handle to Reply, proposals, leadership
+//	lead.go     the leader's memory; advance.go what the leader proposes by itself
+//	assign.go   who should own what
+//	grant.go, deliver.go, ack.go, manage.go   one kind of request each
+//
+// # Duties
+//
+//   - Apply reads state and entry, nothing else. A command that no longer fits
+//     the state changes nothing.
+//   - What changes state is answered after it was applied; what is read for
+//     others' eyes (deliveries, descriptions) is answered after a ReadIndex, so
+//     a leader that was replaced without knowing cannot hand out what is acked.
+//   - At most one structural command (Init, Grow, Drop, Members, Assign) of a
+//     subscription is under way at a time; requests that need one are parked and
+//     served again after it. At most one Ack entry of the group is under way;
+//     acks that come meanwhile share the next.
+//
+// # Invariants
+//
+//   - A partition has one owner, and its owner is a member. Whenever the owner
+//     changes, or a seek moves the cursor, the generation rises by one and the
+//     partition's fence becomes the new generation: (partition, fence) names one
+//     owner for ever.
+//   - 1 <= fence <= generation.
+//   - A cursor falls by a seek only. An ack is accepted iff its member owns the
+//     partition and fence <= ack's generation <= generation.
+//   - In the leader's memory cursor <= delivered and position <= delivered.
+//   - A partition is taken from a member that stays only when all that was
+//     delivered to it is acked, or an ack deadline after it stopped getting more.
+//
+// # Units
+//
+// Offsets are messages, ranges are [From, To), generations count from 1, times
+// are nanoseconds of the node's monotonic clock.
+package subscription

@@ -1,0 +1,151 @@
+package subscription
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/tapedeck/tapedeck/core/model"
+	"github.com/tapedeck/tapedeck/core/wire"
+)
+
+const snapshotVersion = 1
+
+// state is what the group replicates. Subscriptions are keyed by id: one
+// created again under its old name starts from nothing.
+type state struct {
+	subscriptions map[model.SubscriptionID]*subscription
+}
+
+// subscription is one subscription's replicated state.
+type subscription struct {
+	id         model.SubscriptionID
+	ref        string
+	topic      model.TopicID
+	mode       model.Mode
+	born       uint64 // catalog version that knew it: only a catalog at least as new may say that it is gone
+	generation model.Generation
+	joins      uint64   // members ever joined; numbers them
+	members    []member // by id
+	partitions []partition
+}
+
+// member is a consumer whose session has not ended.
+type member struct {
+	id     model.MemberID
+	static bool
+	joined uint64 // its number among all that ever joined, from 1
+}
+
+// partition is one partition's replicated state in ordered mode.
+type partition struct {
+	cursor model.Offset
+	owner  model.MemberID // empty: none
+	fence  model.Generation
+}
+
+func (s *state) ids() []model.SubscriptionID { return slices.Sorted(maps.Keys(s.subscriptions)) }
+
+// member finds a member; nil when there is none.
+func (s *subscription) member(id model.MemberID) *member {
+	i, ok := s.search(id)
+	if !ok {
+		return nil
+	}
+	return &s.members[i]
+}
+
+func (s *subscription) search(id model.MemberID) (int, bool) {
+	return slices.BinarySearchFunc(s.members, id, func(m member, id model.MemberID) int {
+		return strings.Compare(string(m.id), string(id))
+	})
+}
+
+// snapshot is the state in the order it is encoded.
+type snapshot struct{ subscriptions []*subscription }
+
+// Code implements wire.Coder.
+func (v *snapshot) Code(c *wire.Codec) {
+	c.Version(snapshotVersion)
+	wire.Slice(c, &v.subscriptions, func(c *wire.Codec, s **subscription) {
+		if c.Decoding {
+			*s = &subscription{}
+		}
+		(*s).code(c)
+	})
+}
+
+func (s *subscription) code(c *wire.Codec) {
+	wire.Uint(c, &s.id)
+	wire.String(c, &s.ref)
+	wire.Uint(c, &s.topic)
+	wire.Uint(c, &s.mode)
+	wire.Uint(c, &s.born)
+	wire.Uint(c, &s.generation)
+	wire.Uint(c, &s.joins)
+	wire.Slice(c, &s.members, func(c *wire.Codec, m *member) {
+		wire.String(c, &m.id)
+		c.Bool(&m.static)
+		wire.Uint(c, &m.joined)
+	})
+	wire.Slice(c, &s.partitions, func(c *wire.Codec, p *partition) {
+		wire.Uint(c, &p.cursor)
+		wire.String(c, &p.owner)
+		wire.Uint(c, &p.fence)
+	})
+}
+
+func (s *state) encode() []byte {
+	v := snapshot{}
+	for _, id := range s.ids() {
+		v.subscriptions = append(v.subscriptions, s.subscriptions[id])
+	}
+	return wire.Encode(&v)
+}
+
+// decode replaces the state; on an error it is as before.
+func (s *state) decode(buf []byte) error {
+	v := snapshot{}
+	if err := wire.Decode(buf, &v); err != nil {
+		return fmt.Errorf("coordinator snapshot: %w", err)
+	}
+	read := make(map[model.SubscriptionID]*subscription, len(v.subscriptions))
+	last := model.SubscriptionID(0)
+	for _, sub := range v.subscriptions {
+		if sub.id <= last {
+			return fmt.Errorf("coordinator snapshot: subscription %d follows %d", sub.id, last)
+		}
+		last = sub.id
+		if err := sub.check(); err != nil {
+			return fmt.Errorf("coordinator snapshot: subscription %d: %w", sub.id, err)
+		}
+		read[sub.id] = sub
+	}
+	s.subscriptions = read
+	return nil
+}
+
+// check says which invariant a subscription breaks.
+func (s *subscription) check() error {
+	if s.generation == 0 {
+		return fmt.Errorf("generation is 0")
+	}
+	for i, m := range s.members {
+		if i > 0 && s.members[i-1].id >= m.id {
+			return fmt.Errorf("member %q follows %q", m.id, s.members[i-1].id)
+		}
+		if m.joined == 0 || m.joined > s.joins {
+			return fmt.Errorf("member %q has number %d of %d", m.id, m.joined, s.joins)
+		}
+	}
+	for i, p := range s.partitions {
+		if p.fence == 0 || p.fence > s.generation {
+			return fmt.Errorf("partition %d: fence %d is outside [1, generation %d]", i, p.fence, s.generation)
+		}
+		if p.owner != "" && s.member(p.owner) == nil {
+			return fmt.Errorf("partition %d: owner %q is not a member", i, p.owner)
+		}
+	}
+	return nil
+}

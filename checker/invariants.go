@@ -62,10 +62,17 @@ type entryID struct{ term, hash uint64 }
 
 // groupLog holds a group's entries as its replicas have stored them.
 type groupLog struct {
-	entries   map[indexTerm]uint64 // hash, by index and term
-	committed map[uint64]entryID   // (trimmed, highest]
+	entries   map[indexTerm]uint64  // hash, by index and term
+	committed map[uint64]commitment // (trimmed, highest]
 	trimmed   uint64
 	highest   uint64 // committed index known
+}
+
+// commitment is a committed entry and the least term of a replica that took it
+// for committed: it was committed in that term at the latest.
+type commitment struct {
+	entryID
+	by uint64
 }
 
 type indexTerm struct{ index, term uint64 }
@@ -125,7 +132,7 @@ func (v *Invariants) Leader(g model.GroupID, term uint64, r model.ReplicaID) *Vi
 func (v *Invariants) log(g model.GroupID) *groupLog {
 	l := v.logs[g]
 	if l == nil {
-		l = &groupLog{entries: map[indexTerm]uint64{}, committed: map[uint64]entryID{}}
+		l = &groupLog{entries: map[indexTerm]uint64{}, committed: map[uint64]commitment{}}
 		v.logs[g] = l
 	}
 	return l
@@ -147,9 +154,9 @@ func (v *Invariants) Entry(g model.GroupID, r model.ReplicaID, index, term, hash
 	return nil
 }
 
-// Committed takes in that a replica takes an entry for committed: at one index
-// all replicas commit the same.
-func (v *Invariants) Committed(g model.GroupID, r model.ReplicaID, index, term, hash uint64) *Violation {
+// Committed takes in that a replica, in a term of its own, takes an entry for
+// committed: at one index all replicas commit the same.
+func (v *Invariants) Committed(g model.GroupID, r model.ReplicaID, own, index, term, hash uint64) *Violation {
 	if broken := v.Entry(g, r, index, term, hash); broken != nil {
 		return broken
 	}
@@ -159,17 +166,20 @@ func (v *Invariants) Committed(g model.GroupID, r model.ReplicaID, index, term, 
 	}
 	id := entryID{term, hash}
 	before, there := l.committed[index]
-	if there && before != id {
+	if there && before.entryID != id {
 		return violated(LogMatching, "group %d replica %d commits entry %d of term %d, term %d was committed there",
 			g, r, index, term, before.term)
 	}
-	l.committed[index] = id
+	if !there || own < before.by {
+		l.committed[index] = commitment{id, own}
+	}
 	l.highest = max(l.highest, index)
 	return nil
 }
 
 // NewLeader holds a newly elected leader's log to everything known as committed
-// in earlier terms. At tells the term of the leader's entry at an index; false:
+// in earlier terms. One that wins an old term late, when a newer one already
+// commits, need not have the newer one's. At tells the term of the leader's entry at an index; false:
 // it is below the leader's log, in a snapshot. Call it once per election, after
 // Leader; it walks the committed entries not yet trimmed.
 func (v *Invariants) NewLeader(g model.GroupID, term uint64, r model.ReplicaID, last uint64,
@@ -177,7 +187,7 @@ func (v *Invariants) NewLeader(g model.GroupID, term uint64, r model.ReplicaID, 
 	l := v.log(g)
 	for index := l.trimmed + 1; index <= l.highest; index++ {
 		id, there := l.committed[index]
-		if !there || id.term >= term {
+		if !there || id.by >= term {
 			continue
 		}
 		if index > last {

@@ -100,6 +100,7 @@ type cursorKey struct {
 }
 
 type cursorState struct {
+	index  uint64
 	cursor model.Offset
 	fence  model.Generation
 }
@@ -306,25 +307,30 @@ func (v *Invariants) Owner(s model.SubscriptionID, p model.Partition, gen model.
 	return nil
 }
 
-// Cursor takes in a cursor as applied, with its partition's fence: at one fence
-// it never falls. States older than the newest fence seen (a replica that lags)
-// are passed over; feed one replica's states, or the leader's.
-func (v *Invariants) Cursor(s model.SubscriptionID, p model.Partition, cursor model.Offset, fence model.Generation) *Violation {
+// Cursor takes in a cursor as a replica of its coordinator has applied it at an
+// index, with its partition's fence: at one fence it never falls. What a replica
+// behind the foremost says is passed over; Applied compares that.
+func (v *Invariants) Cursor(s model.SubscriptionID, p model.Partition, index uint64, cursor model.Offset,
+	fence model.Generation) *Violation {
 	key := cursorKey{s, p}
 	before, there := v.cursors[key]
-	if there && fence < before.fence {
+	if there && index <= before.index {
 		return nil
 	}
-	if there && fence == before.fence && cursor < before.cursor {
-		return violated(CursorMonotonic, "subscription %d partition %d: cursor fell from %d to %d at fence %d",
-			s, p, before.cursor, cursor, fence)
+	if there && fence < before.fence {
+		return violated(CursorMonotonic, "subscription %d partition %d: its fence fell from %d to %d at index %d",
+			s, p, before.fence, fence, index)
 	}
-	v.cursors[key] = cursorState{cursor, fence}
+	if there && fence == before.fence && cursor < before.cursor {
+		return violated(CursorMonotonic, "subscription %d partition %d: cursor fell from %d to %d at index %d, fence %d",
+			s, p, before.cursor, cursor, index, fence)
+	}
+	v.cursors[key] = cursorState{index, cursor, fence}
 	return nil
 }
 
 // Trim lets go of a group's entries and states at and below an index. What lies
-// there is no longer compared.
+// there is no longer compared. It walks what is held: call it at intervals.
 func (v *Invariants) Trim(g model.GroupID, index uint64) {
 	l := v.log(g)
 	for key := range l.entries { // deleting: order does not matter

@@ -61,7 +61,12 @@ func (c Config) WithDefaults() Config {
 	def(&c.Timing.LeaderWait, model.MaxLeaderWait)
 	def(&c.Timing.MarkAfter, 50*time.Millisecond)
 	def(&c.Timing.CheckpointAfter, 60*time.Second)
-	l := &c.Limits
+	c.Limits = c.Limits.withDefaults()
+	def(&c.Coordinators, 4)
+	return c
+}
+
+func (l Limits) withDefaults() Limits {
 	def(&l.WindowEntries, 4096)
 	def(&l.WindowBytes, 4<<20)
 	def(&l.InflightMessages, 64)
@@ -78,8 +83,7 @@ func (c Config) WithDefaults() Config {
 	def(&l.MaxBatchBytes, model.MaxRequestBytes)
 	def(&l.MaxMembers, 1000)
 	def(&l.MaxProducers, 10_000)
-	def(&c.Coordinators, 4)
-	return c
+	return l
 }
 
 func def[T comparable](v *T, to T) {

@@ -71,8 +71,12 @@ type Recovered struct {
 	Incarnation model.Incarnation
 	// Checkpoint is the state last named by the manifest; nil: none yet.
 	Checkpoint []byte
+	// Generation is the journal's newest.
+	Generation uint64
 	// Records are the journal's, in order, from the checkpoint's generation on.
 	Records []JournalRecord
+	// Loaded is what Load made of the above; Start loads by itself without it.
+	Loaded *Loaded
 }
 
 // RecordType says what a journal record is about.
@@ -86,6 +90,7 @@ const (
 	RecordBootstrap RecordType = 4 // the cluster's founding, as this node took part in it
 	RecordBase      RecordType = 5 // first record of a group in a generation: its state at the checkpoint's barrier
 	RecordMark      RecordType = 6 // sync mark: nothing but a witness of durability
+	RecordReset     RecordType = 7 // the partition's store is being emptied; it begins anew at offset Index
 )
 
 // JournalRecord is one atomic write of one group.
@@ -169,6 +174,8 @@ type (
 		Group model.GroupID
 		At    model.Wall
 	}
+	// Note is something an operator should know; for the log.
+	Note struct{ Text string }
 	// Reply answers a Request; Err != nil wins.
 	Reply struct {
 		ID     uint64
@@ -197,3 +204,4 @@ func (Checkpoint) effect()    {}
 func (Read) effect()          {}
 func (ReadAt) effect()        {}
 func (Reply) effect()         {}
+func (Note) effect()          {}

@@ -2,6 +2,10 @@
 // segments, network and clock, in order per lane, and brings the results back
 // as events. It has no goroutine: whoever embeds it (node/live with goroutines,
 // sim with virtual time) gives it an Env that runs its work.
+//
+// A data folder holds IDENTITY (disk id and boot counter), MANIFEST (which
+// checkpoint and from which journal generation on), checkpoint-N (the shard's
+// state), journal/ and segments/GROUP/.
 package node
 
 import (
@@ -59,33 +63,187 @@ type Config struct {
 	Journal record.Engine
 	// NewDisk is used as the disk id if the folder is empty; random, not 0.
 	NewDisk model.DiskID
+	// Notice takes what an operator should know; may be nil.
+	Notice func(text string)
 }
 
-// JournalWork is what one step asked of the journal.
-type JournalWork struct{ ops []any }
-
 // Host hosts one shard.
-type Host struct{}
-
-// Open recovers the data folder: identity (the boot counter is raised and
-// fsynced), manifest, journal, segments. A damaged folder is refused with
-// *record.Refused, which says where and what to do.
-func Open(cfg Config) (*Host, error) { panic("being written") }
+type Host struct {
+	cfg      Config
+	env      Env
+	shard    *core.Shard
+	recover  core.Recovered
+	log      *record.Log // the journal lane's
+	ids      uint64      // state of the source of generation ids
+	stores   map[model.GroupID]*store
+	touched  []*store // with operations queued in this step
+	work     *JournalWork
+	cp       *checkpoint
+	manifest manifest
+}
 
 // Start hands the shard its Start event. Env is called from now on.
-func (h *Host) Start(env Env) { panic("being written") }
-
-// Step hands the shard an event.
-func (h *Host) Step(ev core.Event) { panic("being written") }
+func (h *Host) Start(env Env) {
+	h.env = env
+	rec := h.recover
+	h.recover = core.Recovered{}
+	h.Step(core.Start{Recovered: rec})
+}
 
 // Tick is Step(core.Tick{}).
 func (h *Host) Tick() { h.Step(core.Tick{}) }
 
-// DoJournal carries out queued journal work; called on the journal's lane only.
-func (h *Host) DoJournal(ws []*JournalWork) (then func()) { panic("being written") }
-
 // Shard is the core, for invariants and metrics to look at between steps.
-func (h *Host) Shard() *core.Shard { panic("being written") }
+func (h *Host) Shard() *core.Shard { return h.shard }
+
+// Disk is the data folder's id.
+func (h *Host) Disk() model.DiskID { return h.manifest.self.Disk }
+
+// Step hands the shard an event and carries its effects out.
+func (h *Host) Step(ev core.Event) {
+	for _, e := range h.shard.Step(h.env.Now(), ev) {
+		h.effect(e)
+	}
+	for _, st := range h.touched {
+		h.runStore(st)
+	}
+	h.touched = h.touched[:0]
+	if w := h.work; w != nil {
+		h.work = nil
+		h.env.RunJournal(w)
+	}
+}
+
+func (h *Host) effect(e core.Effect) {
+	switch e := e.(type) {
+	case core.Wake:
+		h.env.Wake(e.At)
+	case core.Send:
+		h.env.Send(e.To, e.Data)
+	case core.Reply:
+		h.env.Reply(e.ID, e.Result, e.Err)
+	case core.JournalAppend:
+		h.journal(journalOp{record: record.Record{Type: uint8(e.Record.Type), Group: uint64(e.Record.Group),
+			Index: e.Record.Index, Term: e.Record.Term, Payload: e.Record.Payload}, sequence: e.Sequence, sync: e.Sync})
+	case core.JournalRoll:
+		h.journal(journalOp{roll: e.Generation})
+	case core.SegmentAppend, core.SegmentRoll, core.SegmentDrop, core.SegmentReset, core.SegmentSync:
+		h.segment(e)
+	case core.Checkpoint:
+		h.startCheckpoint(e)
+	case core.Read:
+		h.read(e.ID, e.Group, func(s reader) ([]byte, error) { return s.Read(e.Offset, e.MaxBytes) })
+	case core.ReadAt:
+		h.read(e.ID, e.Group, func(s reader) ([]byte, error) { return s.ReadAt(e.At) })
+	case core.Note:
+		if h.cfg.Notice != nil {
+			h.cfg.Notice(e.Text)
+		}
+	default:
+		panic("an effect of the core has no host")
+	}
+}
+
+// JournalWork is what one step asked of the journal.
+type JournalWork struct{ ops []journalOp }
+
+// Bytes is the size of the records in it.
+func (w *JournalWork) Bytes() int {
+	n := 0
+	for i := range w.ops {
+		n += len(w.ops[i].record.Payload) + record.HeaderSize
+	}
+	return n
+}
+
+// journalOp is one operation: an append, or with roll or drop set that.
+type journalOp struct {
+	record     record.Record
+	sequence   uint64
+	sync       bool
+	roll, drop uint64
+	barrier    *checkpoint // told once everything before it is durable
+}
+
+func (h *Host) journal(op journalOp) {
+	if h.work == nil {
+		h.work = &JournalWork{}
+	}
+	h.work.ops = append(h.work.ops, op)
+}
+
+// DoJournal carries out queued journal work; called on the journal's lane only.
+// One sync serves all of it.
+func (h *Host) DoJournal(ws []*JournalWork) (then func()) {
+	var upto uint64
+	var barrier *checkpoint
+	sync := false
+	err := func() error {
+		for _, w := range ws {
+			for i := range w.ops {
+				op := &w.ops[i]
+				switch {
+				case op.roll != 0:
+					if err := h.log.Roll(op.roll, h.nextID()); err != nil {
+						return err
+					}
+				case op.drop != 0:
+					if err := h.log.Drop(op.drop); err != nil {
+						return err
+					}
+				case op.barrier != nil:
+					barrier, sync = op.barrier, true
+				default:
+					if _, err := h.log.Append(op.record); err != nil {
+						return err
+					}
+					upto = op.sequence
+					sync = sync || op.sync
+				}
+			}
+		}
+		if !sync {
+			return nil
+		}
+		return h.log.Sync()
+	}()
+	if err != nil {
+		return func() { h.env.Fatal(err) }
+	}
+	if !sync {
+		return nil
+	}
+	durable := h.log.Durable()
+	return func() {
+		if barrier != nil {
+			h.journalReached(barrier, durable)
+		}
+		if upto != 0 {
+			h.Step(core.JournalDone{Upto: upto})
+		}
+	}
+}
+
+// nextID draws a generation id: from the folder and its boot, so that no two
+// generations on this disk share one.
+func (h *Host) nextID() uint64 {
+	h.ids += 0x9e3779b97f4a7c15
+	z := h.ids
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	if z ^= z >> 31; z == 0 {
+		return 1
+	}
+	return z
+}
 
 // Close closes files. Nothing may run on any lane.
-func (h *Host) Close() error { panic("being written") }
+func (h *Host) Close() error {
+	err := h.log.Close()
+	for _, st := range h.sortedStores() {
+		if cerr := st.Close(); err == nil {
+			err = cerr
+		}
+	}
+	return err
+}

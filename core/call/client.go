@@ -159,6 +159,8 @@ type (
 		Start    model.Start
 		Settings model.SubscriptionSettings
 	}
+	// CreateSubscriptionCallResult is the definition as it stands.
+	CreateSubscriptionCallResult struct{ Subscription model.Subscription }
 	// Admin passes a change to meta as it is: CreateTopic, UpdateTopic,
 	// DeleteTopic, UpdateSubscription or DeleteSubscription; answered by *Done.
 	Admin struct{ Request Request }

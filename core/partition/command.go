@@ -3,7 +3,6 @@ package partition
 import (
 	"encoding/binary"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/tapedeck/tapedeck/core/batch"
@@ -91,5 +90,5 @@ func minus(t model.Wall, d time.Duration) model.Wall {
 	if r := t - model.Wall(d); r < t {
 		return r
 	}
-	return math.MinInt64
+	return -1 << 63
 }

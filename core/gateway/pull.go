@@ -1,0 +1,253 @@
+package gateway
+
+import (
+	"slices"
+	"time"
+
+	"github.com/tapedeck/tapedeck/core/batch"
+	"github.com/tapedeck/tapedeck/core/call"
+	"github.com/tapedeck/tapedeck/core/model"
+)
+
+// pullSlice bounds one round of a waiting pull: after it the coordinator is
+// asked again, which renews the member's session and tells of new partitions.
+const pullSlice = time.Second
+
+// maxPullPartitions bounds the reads of one round; grants rotate.
+const maxPullPartitions = 64
+
+// pulling is a pull under way: rounds of grant, read, deliver, until there is
+// something to hand out or the wait is over.
+type pulling struct {
+	g        *Gateway
+	rq       *request
+	c        *call.Pull
+	sub      *model.Subscription
+	topic    *model.Topic
+	until    model.Mono // end of the client's wait
+	granted  *call.Granted
+	reads    []*ask
+	left     int
+	polling  bool // the reads under way wait for new messages
+	ranges   []call.PulledRange
+	skips    []call.Range
+	skipped  []call.Range
+	messages uint32 // still wanted
+	bytes    uint32
+}
+
+func (g *Gateway) pull(rq *request, c *call.Pull) {
+	if c.MaxMessages == 0 {
+		c.MaxMessages = defaultMessages
+	}
+	c.MaxBytes = bytesOr(c.MaxBytes)
+	if c.Member != "" {
+		if err := model.ValidateName("member", string(c.Member)); err != nil {
+			g.reply(rq, nil, err)
+			return
+		}
+	}
+	g.subscription(rq, c.Subscription, func(s *model.Subscription, t *model.Topic) {
+		p := &pulling{g: g, rq: rq, c: c, sub: s, topic: t}
+		p.until = g.h.Now().Add(g.readWait(rq, c.Wait))
+		p.round()
+	})
+}
+
+// round asks for a grant. A client without an id takes the one it is given.
+func (p *pulling) round() {
+	// The topic may have got partitions, or the subscription be gone, since the last round.
+	if s, ok := p.g.h.Catalog().SubscriptionByID(p.sub.ID); ok {
+		if t, ok := p.g.h.Catalog().TopicByID(s.Topic); ok {
+			p.sub, p.topic = s, t
+		}
+	}
+	p.ranges, p.skips, p.reads, p.polling = nil, nil, nil, false
+	p.messages, p.bytes = p.c.MaxMessages, p.c.MaxBytes
+	req := &call.Grant{Target: p.g.targetOf(p.sub), Member: p.c.Member, Static: p.c.Static,
+		PullSequence: p.c.PullSequence, MaxMessages: p.c.MaxMessages}
+	p.g.ask(p.rq, p.sub.Coordinator, req, 0, func(resp call.Response, err *model.Error) {
+		if err != nil {
+			p.g.reply(p.rq, nil, err)
+			return
+		}
+		p.granted = resp.(*call.Granted)
+		p.c.Member = p.granted.Member
+		p.skipped = p.granted.Skipped
+		p.granted.Ranges = p.granted.Ranges[:min(len(p.granted.Ranges), maxPullPartitions)]
+		p.read(len(p.granted.Ranges) == 1 && !p.granted.Replay)
+	})
+}
+
+// slice is how long this round may still wait.
+func (p *pulling) slice() time.Duration {
+	timeout := p.sub.Settings.SessionTimeout
+	if timeout == 0 {
+		timeout = model.DefaultSessionTimeout
+	}
+	return max(0, min(p.until.Sub(p.g.h.Now()), pullSlice, timeout/3))
+}
+
+// read reads every granted range. With wait the reads are long-polls, of which
+// the first that brings something ends the round.
+func (p *pulling) read(wait bool) {
+	p.polling = wait
+	p.left = len(p.granted.Ranges)
+	if p.left == 0 {
+		p.pause()
+		return
+	}
+	patience := time.Duration(0)
+	if wait {
+		patience = p.slice()
+	}
+	p.reads = p.reads[:0]
+	asked := 0
+	for _, r := range p.granted.Ranges {
+		if int(r.Partition) >= len(p.topic.Partitions) {
+			p.left-- // this node's catalog is behind; the next round knows more
+			continue
+		}
+		asked++
+		req := &call.Read{Offset: r.From, MaxBytes: p.share(len(p.granted.Ranges)), Wait: patience}
+		a := p.g.ask(p.rq, p.topic.Partitions[r.Partition], req, patience, func(resp call.Response, err *model.Error) {
+			p.got(r, resp, err)
+		})
+		p.reads = append(p.reads, a)
+	}
+	if asked == 0 {
+		p.pause()
+	}
+}
+
+// share splits the byte limit, so that one pull does not read many times what it may hand out.
+func (p *pulling) share(n int) uint32 {
+	return max(p.c.MaxBytes/uint32(n), 1)
+}
+
+// pause ends a round that had nothing to read: the member owns nothing now.
+func (p *pulling) pause() {
+	if p.g.h.Now() >= p.until {
+		p.empty()
+		return
+	}
+	// The catalog version asked for does not come: the waiter is a timer.
+	at := p.g.h.Now().Add(min(p.slice(), 100*time.Millisecond))
+	p.g.waiters = append(p.g.waiters, waiter{p.rq, 1<<64 - 1, at, func(*model.Error) { p.round() }})
+}
+
+func (p *pulling) empty() {
+	p.g.reply(p.rq, &call.PullResult{Member: p.granted.Member, Generation: p.granted.Generation, Skipped: p.skipped}, nil)
+}
+
+// got takes one read's outcome.
+func (p *pulling) got(r call.Range, resp call.Response, err *model.Error) {
+	if p.left <= 0 {
+		return // the round is over
+	}
+	p.left--
+	switch {
+	case err == nil:
+		p.take(r, resp.(*call.ReadResult))
+	case err.Reason == model.ReasonOffsetTooOld && err.Start > r.From:
+		p.skips = append(p.skips, call.Range{Partition: r.Partition, From: r.From, To: err.Start})
+	default:
+		// No leader, or a new one that does not know the end yet: the other
+		// partitions go on, this one comes again with the next round.
+	}
+	if p.polling && (len(p.ranges) > 0 || len(p.skips) > 0) {
+		p.left = 0
+		for _, a := range p.reads {
+			p.g.withdraw(a)
+		}
+	}
+	if p.left > 0 {
+		return
+	}
+	switch {
+	case len(p.ranges) > 0 || len(p.skips) > 0:
+		p.deliver()
+	case p.g.h.Now() >= p.until:
+		p.empty()
+	case p.polling || p.granted.Replay:
+		p.round()
+	default:
+		p.read(true)
+	}
+}
+
+// take cuts what was read to the grant and to what is still wanted.
+func (p *pulling) take(r call.Range, res *call.ReadResult) {
+	views, err := batch.Split(res.Run)
+	if err != nil || len(views) == 0 {
+		return // a damaged answer brings nothing; the next round reads again
+	}
+	if r.To == 0 {
+		if p.messages == 0 || p.bytes == 0 && len(p.ranges) > 0 {
+			return
+		}
+		views, r.To = clip(views, r.From, p.messages)
+	} else {
+		views, r.To = clip(views, r.From, uint32(r.To-r.From))
+	}
+	if r.To <= r.From || len(views) == 0 {
+		return
+	}
+	p.messages -= min(p.messages, uint32(r.To-r.From))
+	size := uint32(0)
+	for _, v := range views {
+		size += uint32(len(v))
+	}
+	p.bytes -= min(p.bytes, size)
+	p.ranges = append(p.ranges, call.PulledRange{Range: r, Batches: views})
+}
+
+// deliver has the coordinator record what is about to go out, and hands out what
+// it allows: not what was taken away or moved by a seek meanwhile.
+func (p *pulling) deliver() {
+	req := &call.Deliver{Target: p.g.targetOf(p.sub), Member: p.granted.Member, Generation: p.granted.Generation,
+		PullSequence: p.c.PullSequence, Skips: p.skips}
+	for _, r := range p.ranges {
+		req.Ranges = append(req.Ranges, r.Range)
+	}
+	p.g.ask(p.rq, p.sub.Coordinator, req, 0, func(resp call.Response, err *model.Error) {
+		if err != nil {
+			p.failed(err)
+			return
+		}
+		d := resp.(*call.Delivered)
+		p.skipped = mergeRanges(p.skipped, d.Skipped)
+		out := &call.PullResult{Member: p.granted.Member, Generation: d.Generation, Skipped: p.skipped}
+		for _, r := range d.Ranges {
+			i := slices.IndexFunc(p.ranges, func(q call.PulledRange) bool {
+				return q.Partition == r.Partition && q.From == r.From && q.To == r.To
+			})
+			if i >= 0 {
+				out.Ranges = append(out.Ranges, call.PulledRange{Range: r, Batches: p.ranges[i].Batches})
+			}
+		}
+		if len(out.Ranges) == 0 && p.g.h.Now() < p.until {
+			p.round()
+			return
+		}
+		p.g.reply(p.rq, out, nil)
+	})
+}
+
+// failed starts over when the member's place changed between grant and delivery.
+func (p *pulling) failed(err *model.Error) {
+	if err.Reason == model.ReasonFenced && p.g.h.Now() < p.until {
+		p.round()
+		return
+	}
+	p.g.reply(p.rq, nil, err)
+}
+
+func mergeRanges(a, b []call.Range) []call.Range {
+	for _, r := range b {
+		if !slices.Contains(a, r) {
+			a = append(a, r)
+		}
+	}
+	return a
+}

@@ -1,0 +1,244 @@
+package gateway
+
+import (
+	"container/heap"
+	"time"
+
+	"github.com/tapedeck/tapedeck/core/batch"
+	"github.com/tapedeck/tapedeck/core/call"
+	"github.com/tapedeck/tapedeck/core/model"
+)
+
+// ask is one call of a group, over as many tries as it takes.
+type ask struct {
+	id       uint64
+	owner    *request
+	group    model.GroupID
+	req      call.Request
+	wait     time.Duration // how long the callee may take on purpose
+	started  model.Mono
+	deadline model.Mono
+	due      model.Mono // end of the try under way, or moment of the next
+	inFlight bool
+	open     bool // an earlier try's outcome is not known
+	node     model.NodeID
+	tries    int
+	last     *model.Error
+	then     func(call.Response, *model.Error)
+	pos      int // in the heap of dues
+}
+
+const (
+	retryPause = 20 * time.Millisecond
+	hopPause   = 2 * time.Millisecond // before following a hint
+)
+
+// repeatable says whether a call may be made again when its outcome is unknown.
+// A seek may not: made twice it could undo acks that came in between. A batch
+// may if its producer's sequence tells the copy.
+func repeatable(req call.Request) bool {
+	switch r := req.(type) {
+	case *call.Append:
+		return batch.View(r.Batch).Producer() != 0
+	case *call.MoveCursors, *call.DeleteTopic, *call.DeleteSubscription:
+		return false
+	}
+	return true
+}
+
+// ask calls a group; then runs exactly once unless the owner ends first.
+func (g *Gateway) ask(rq *request, group model.GroupID, req call.Request, wait time.Duration,
+	then func(call.Response, *model.Error)) *ask {
+	g.lastAsk++
+	a := &ask{id: g.lastAsk, owner: rq, group: group, req: req, wait: wait, started: g.h.Now(),
+		deadline: rq.deadline, then: then, pos: -1}
+	g.asks[a.id] = a
+	rq.asks[a.id] = a
+	g.try(a)
+	return a
+}
+
+func (g *Gateway) try(a *ask) {
+	node, ok := g.target(a)
+	if !ok {
+		g.retry(a, retryPause)
+		return
+	}
+	a.node, a.inFlight = node, true
+	a.tries++
+	a.due = min(g.h.Now().Add(a.wait+g.cfg.TryTimeout), a.deadline)
+	g.schedule(a)
+	g.h.Ask(node, a.id, a.group, a.req)
+}
+
+// target picks the node to try: who is known to lead, else each replica in turn.
+func (g *Gateway) target(a *ask) (model.NodeID, bool) {
+	if n, ok := g.leaders[a.group]; ok {
+		return n, true
+	}
+	if n, ok := g.h.Leader(a.group); ok {
+		return n, true
+	}
+	cat := g.h.Catalog()
+	if cat == nil {
+		return "", false
+	}
+	gr, ok := cat.Group(a.group)
+	if !ok || len(gr.Replicas) == 0 {
+		return "", false
+	}
+	return gr.Replicas[a.tries%len(gr.Replicas)].Node, true
+}
+
+// Answer takes the answer to a try.
+func (g *Gateway) Answer(id uint64, from model.NodeID, resp call.Response, err *model.Error) {
+	a := g.asks[id]
+	if a == nil || !a.inFlight || a.node != from {
+		return
+	}
+	a.inFlight = false
+	if err == nil {
+		g.leaders[a.group] = from
+		g.finish(a, resp, nil)
+		return
+	}
+	a.last = err
+	switch {
+	case err.Reason == model.ReasonNotLeader:
+		delete(g.leaders, a.group)
+		pause := retryPause
+		if err.Leader != "" && err.Leader != from {
+			g.leaders[a.group] = err.Leader
+			pause = hopPause
+		}
+		g.retry(a, pause)
+	case err.Reason == model.ReasonStaleMap && !isAppend(a.req):
+		g.retry(a, retryPause)
+	case err.Code == model.Unavailable && repeatable(a.req) && err.Reason != model.ReasonStaleMap:
+		a.open = true
+		delete(g.leaders, a.group)
+		g.retry(a, max(retryPause, err.RetryAfter))
+	default:
+		g.finish(a, nil, err)
+	}
+}
+
+func isAppend(r call.Request) bool { _, ok := r.(*call.Append); return ok }
+
+// retry plans the next try, or gives up when patience or deadline end first.
+func (g *Gateway) retry(a *ask, pause time.Duration) {
+	now := g.h.Now()
+	// Half the pause is drawn, so that callers of one group do not march in step.
+	at := now.Add(pause/2 + time.Duration(g.h.Rand()%uint64(pause/2+1)))
+	if at >= min(a.deadline, a.started.Add(g.cfg.LeaderWait+a.wait)) {
+		g.giveUp(a)
+		return
+	}
+	a.inFlight, a.due = false, at
+	g.schedule(a)
+}
+
+func (g *Gateway) giveUp(a *ask) {
+	switch {
+	case a.open || a.inFlight && !readOnly(a.req):
+		g.finish(a, nil, model.Reasoned(model.DeadlineExceeded, model.ReasonUnknownOutcome, retryPause,
+			"no answer within the deadline; the call may have taken effect"))
+	case a.last != nil && a.last.Reason == model.ReasonStaleMap:
+		g.finish(a, nil, a.last)
+	default:
+		g.finish(a, nil, model.Reasoned(model.Unavailable, model.ReasonNoLeader, 200*time.Millisecond,
+			"group %d has no leader that answers; waited %v", a.group, g.h.Now().Sub(a.started)))
+	}
+}
+
+func readOnly(req call.Request) bool {
+	switch req.(type) {
+	case *call.Read, *call.Locate, *call.Describe, *call.Barrier:
+		return true
+	}
+	return false
+}
+
+// expire handles an ask whose moment has come: the next try, or the end of one.
+func (g *Gateway) expire(a *ask) {
+	if !a.inFlight {
+		g.try(a)
+		return
+	}
+	g.h.Withdraw(a.node, a.id)
+	g.lost(a)
+}
+
+// lost handles a try that will not be answered.
+func (g *Gateway) lost(a *ask) {
+	if g.leaders[a.group] == a.node {
+		delete(g.leaders, a.group)
+	}
+	if !repeatable(a.req) || g.h.Now() >= a.deadline {
+		g.giveUp(a)
+		return
+	}
+	a.open = a.open || !readOnly(a.req)
+	g.retry(a, retryPause)
+}
+
+// PeerDown ends the tries under way at a node.
+func (g *Gateway) PeerDown(n model.NodeID) {
+	for _, a := range g.sortedAsks() {
+		if a.inFlight && a.node == n {
+			g.lost(a)
+		}
+	}
+}
+
+func (g *Gateway) finish(a *ask, resp call.Response, err *model.Error) {
+	g.drop(a)
+	a.then(resp, err)
+}
+
+func (g *Gateway) drop(a *ask) {
+	if a.pos >= 0 {
+		heap.Remove(&g.dues, a.pos)
+	}
+	delete(g.asks, a.id)
+	delete(a.owner.asks, a.id)
+}
+
+// withdraw drops an ask without running then.
+func (g *Gateway) withdraw(a *ask) {
+	if g.asks[a.id] != a {
+		return
+	}
+	if a.inFlight {
+		g.h.Withdraw(a.node, a.id)
+	}
+	g.drop(a)
+}
+
+func (g *Gateway) schedule(a *ask) {
+	if a.pos >= 0 {
+		heap.Fix(&g.dues, a.pos)
+		return
+	}
+	heap.Push(&g.dues, a)
+}
+
+// dues orders asks by (due, id).
+type dues []*ask
+
+func (d dues) Len() int { return len(d) }
+func (d dues) Less(i, j int) bool {
+	return d[i].due < d[j].due || d[i].due == d[j].due && d[i].id < d[j].id
+}
+func (d dues) Swap(i, j int) {
+	d[i], d[j] = d[j], d[i]
+	d[i].pos, d[j].pos = i, j
+}
+func (d *dues) Push(x any) { a := x.(*ask); a.pos = len(*d); *d = append(*d, a) }
+func (d *dues) Pop() any {
+	a := (*d)[len(*d)-1]
+	(*d)[len(*d)-1] = nil
+	*d = (*d)[:len(*d)-1]
+	a.pos = -1
+	return a
+}

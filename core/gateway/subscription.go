@@ -1,0 +1,192 @@
+package gateway
+
+import (
+	"slices"
+
+	"github.com/tapedeck/tapedeck/core/call"
+	"github.com/tapedeck/tapedeck/core/model"
+)
+
+// ack passes an ack on. Where the coordinator does not know whether the place
+// was ever delivered, it wants a fresh high watermark, which is fetched here.
+func (g *Gateway) ack(rq *request, c *call.Ack) {
+	if len(c.UpTo) == 0 && len(c.Offsets) == 0 {
+		g.reply(rq, nil, model.Invalid("up_to", "is empty, and so is offsets; name at least one partition"))
+		return
+	}
+	g.subscription(rq, c.Subscription, func(s *model.Subscription, t *model.Topic) {
+		for _, p := range slices.Concat(c.UpTo, c.Offsets) {
+			if int(p.Partition) >= len(t.Partitions) {
+				g.reply(rq, nil, model.Invalid("up_to.partition", "is %d; topic %q has %d, counted from 0",
+					p.Partition, t.Name, len(t.Partitions)))
+				return
+			}
+		}
+		g.ackWith(rq, c, s, t, nil)
+	})
+}
+
+func (g *Gateway) ackWith(rq *request, c *call.Ack, s *model.Subscription, t *model.Topic, ends []call.PartitionOffset) {
+	req := &call.AckCursors{Target: g.targetOf(s), Member: c.Member, Generation: c.Generation,
+		UpTo: c.UpTo, Offsets: c.Offsets, Ends: ends}
+	g.ask(rq, s.Coordinator, req, 0, func(resp call.Response, err *model.Error) {
+		if err != nil {
+			g.reply(rq, nil, err)
+			return
+		}
+		results := resp.(*call.Acked).Results
+		var check []model.Partition
+		for _, r := range results {
+			if r.Err != nil && r.Err.Reason == call.ReasonCheckEnd {
+				check = append(check, r.Partition)
+			}
+		}
+		if len(check) == 0 || ends != nil {
+			g.reply(rq, &call.AckCallResult{Results: results}, allFailed(results))
+			return
+		}
+		g.onEach(rq, t, check, bounds, func(rs []call.Response) {
+			for i, r := range rs {
+				ends = append(ends, call.PartitionOffset{Partition: check[i], Offset: r.(*call.Located).HighWatermark})
+			}
+			g.ackWith(rq, c, s, t, ends)
+		})
+	})
+}
+
+// bounds asks a partition for nothing but its bounds.
+func bounds(model.Partition) call.Request {
+	return &call.Locate{Where: model.Start{Kind: model.StartOffsets}}
+}
+
+// allFailed is the error that every partition has in common, if there is one.
+func allFailed(rs []call.AckResult) *model.Error {
+	for _, r := range rs {
+		if r.Err == nil || r.Err.Code != rs[0].Err.Code || r.Err.Reason != rs[0].Err.Reason {
+			return nil
+		}
+	}
+	if len(rs) == 0 {
+		return nil
+	}
+	return rs[0].Err
+}
+
+func (g *Gateway) extendLease(rq *request, c *call.ExtendLease) {
+	if len(c.Offsets) > 0 || len(c.Deliveries) > 0 {
+		g.reply(rq, nil, model.Errorf(model.Unimplemented,
+			"extension of single leases is not served by this version; without offsets the call is the heartbeat"))
+		return
+	}
+	g.subscription(rq, c.Subscription, func(s *model.Subscription, _ *model.Topic) {
+		g.pass(rq, s.Coordinator, &call.Heartbeat{Target: g.targetOf(s), Member: c.Member, Generation: c.Generation})
+	})
+}
+
+func (g *Gateway) leave(rq *request, c *call.LeaveSubscription) {
+	g.subscription(rq, c.Subscription, func(s *model.Subscription, _ *model.Topic) {
+		g.pass(rq, s.Coordinator, &call.Leave{Target: g.targetOf(s), Member: c.Member})
+	})
+}
+
+// pass asks a group and answers with nothing to say.
+func (g *Gateway) pass(rq *request, group model.GroupID, req call.Request) {
+	g.ask(rq, group, req, 0, func(_ call.Response, err *model.Error) { g.reply(rq, &call.Empty{}, err) })
+}
+
+// seek resolves the target freshly, then moves the cursors in one entry.
+func (g *Gateway) seek(rq *request, c *call.Seek) {
+	g.subscription(rq, c.Subscription, func(s *model.Subscription, t *model.Topic) {
+		parts := c.Partitions
+		switch {
+		case c.To.Kind == model.StartSnapshot:
+			g.reply(rq, nil, model.Errorf(model.Unimplemented, "seeking to a snapshot of cursors is not served by this version"))
+			return
+		case c.To.Kind == model.StartOffsets:
+			parts = nil
+			for _, o := range c.Offsets {
+				parts = append(parts, o.Partition)
+			}
+			if len(parts) == 0 {
+				g.reply(rq, nil, model.Invalid("offsets", "names no partition"))
+				return
+			}
+		case len(parts) == 0:
+			parts = allPartitions(t)
+		}
+		if sorted := slices.Sorted(slices.Values(parts)); len(slices.Compact(sorted)) != len(parts) {
+			g.reply(rq, nil, model.Invalid("partitions", "names a partition twice"))
+			return
+		}
+		where := func(model.Partition) call.Request { return &call.Locate{Where: c.To} }
+		if c.To.Kind == model.StartOffsets {
+			where = bounds
+		}
+		g.onEach(rq, t, parts, where, func(rs []call.Response) { g.moveCursors(rq, c, s, parts, rs) })
+	})
+}
+
+func (g *Gateway) moveCursors(rq *request, c *call.Seek, s *model.Subscription, parts []model.Partition, rs []call.Response) {
+	req := &call.MoveCursors{Target: g.targetOf(s)}
+	for i, p := range parts {
+		l := rs[i].(*call.Located)
+		to := l.Offset
+		if c.To.Kind == model.StartOffsets {
+			to = c.Offsets[i].Offset
+			if err := outside(to, l, p); err != nil {
+				g.reply(rq, nil, err)
+				return
+			}
+		}
+		req.To = append(req.To, call.PartitionOffset{Partition: p, Offset: to})
+	}
+	g.ask(rq, s.Coordinator, req, 0, func(resp call.Response, err *model.Error) {
+		if err != nil {
+			g.reply(rq, nil, err)
+			return
+		}
+		g.reply(rq, &call.SeekResult{Generation: resp.(*call.Moved).Generation, Cursors: req.To}, nil)
+	})
+}
+
+func outside(to model.Offset, l *call.Located, p model.Partition) *model.Error {
+	reason := model.ReasonOffsetTooOld
+	if to > l.HighWatermark {
+		reason = model.ReasonOffsetTooNew
+	} else if to >= l.LogStart {
+		return nil
+	}
+	err := model.Reasoned(model.OutOfRange, reason, 0, "offset %d of partition %d is outside [%d, %d]",
+		to, p, l.LogStart, l.HighWatermark)
+	err.Start, err.End = l.LogStart, l.HighWatermark
+	return err
+}
+
+// createSubscription resolves the start in every partition, then defines it.
+func (g *Gateway) createSubscription(rq *request, c *call.CreateSubscriptionCall) {
+	if err := model.ValidateName("name", c.Name); err != nil {
+		g.reply(rq, nil, err)
+		return
+	}
+	if c.Start.Kind > model.StartTime {
+		g.reply(rq, nil, model.Invalid("start", "must be earliest, latest or a moment"))
+		return
+	}
+	g.topic(rq, c.Topic, func(t *model.Topic) {
+		where := func(model.Partition) call.Request { return &call.Locate{Where: c.Start} }
+		g.onEach(rq, t, allPartitions(t), where, func(rs []call.Response) {
+			req := &call.CreateSubscription{Topic: c.Topic, TopicID: t.ID, Name: c.Name, Start: c.Start, Settings: c.Settings}
+			for _, r := range rs {
+				req.StartsAt = append(req.StartsAt, r.(*call.Located).Offset)
+			}
+			g.change(rq, req, func() {
+				s, ok := g.h.Catalog().Subscription(c.Topic + "/" + c.Name)
+				if !ok {
+					g.reply(rq, nil, model.Errorf(model.Aborted, "subscription %s/%s was deleted meanwhile", c.Topic, c.Name))
+					return
+				}
+				g.reply(rq, &call.CreateSubscriptionCallResult{Subscription: *s}, nil)
+			})
+		})
+	})
+}

@@ -1,0 +1,190 @@
+package core
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/tapedeck/tapedeck/core/meta"
+	"github.com/tapedeck/tapedeck/core/model"
+	"github.com/tapedeck/tapedeck/core/replica"
+	"github.com/tapedeck/tapedeck/core/wire"
+)
+
+// Loaded is a data folder's content, put together and found sound.
+type Loaded struct {
+	founding   *meta.Founding
+	groups     map[model.GroupID]*loadedGroup
+	generation uint64
+}
+
+type loadedGroup struct {
+	definition definition
+	loader     *replica.Loader
+	reset      *model.Offset
+}
+
+// Load puts checkpoint and journal together. It fails when they contradict each
+// other or a log ends below its commit index: then this folder must not be used,
+// since what is missing may have been acknowledged. The marks say to which
+// bounds the host must cut each partition's stored segments; a partition without
+// a mark is to be removed.
+func (r *Recovered) Load(limits Limits) (*Loaded, []SegmentMark, error) {
+	l := &Loaded{groups: map[model.GroupID]*loadedGroup{}, generation: r.Generation}
+	if r.Checkpoint != nil {
+		var st checkpointState
+		if err := wire.Decode(r.Checkpoint, &st); err != nil {
+			return nil, nil, fmt.Errorf("the checkpoint named by the manifest: %w", err)
+		}
+		l.founding = st.founding
+		for _, m := range st.members {
+			g := &loadedGroup{definition: m.definition, loader: replica.NewLoader(m.definition.group)}
+			g.loader.Checkpoint(m.applied)
+			l.groups[m.definition.group.ID] = g
+		}
+	}
+	for i := range r.Records {
+		if err := l.record(&r.Records[i]); err != nil {
+			return nil, nil, fmt.Errorf("journal record %d (group %d, type %d): %w", i, r.Records[i].Group, r.Records[i].Type, err)
+		}
+	}
+	var marks []SegmentMark
+	for _, id := range slices.Sorted(maps.Keys(l.groups)) {
+		g := l.groups[id]
+		if err := g.loader.Finish(); err != nil {
+			return nil, nil, fmt.Errorf("group %d: %w", id, err)
+		}
+		if g.definition.group.Kind != model.GroupPartition {
+			continue
+		}
+		mark, err := g.mark(limits.withDefaults())
+		if err != nil {
+			return nil, nil, fmt.Errorf("group %d: %w", id, err)
+		}
+		marks = append(marks, mark)
+	}
+	return l, marks, nil
+}
+
+func (l *Loaded) record(rec *JournalRecord) error {
+	g := l.groups[rec.Group]
+	switch rec.Type {
+	case RecordBootstrap:
+		l.founding = &meta.Founding{}
+		return wire.Decode(rec.Payload, l.founding)
+	case RecordGroup:
+		if g != nil {
+			return nil // an older generation, replayed over a newer checkpoint
+		}
+		g = &loadedGroup{}
+		if err := wire.Decode(rec.Payload, &g.definition); err != nil {
+			return err
+		}
+		g.loader = replica.NewLoader(g.definition.group)
+		l.groups[rec.Group] = g
+		return nil
+	case RecordDrop:
+		delete(l.groups, rec.Group)
+		return nil
+	case RecordMark:
+		return nil
+	}
+	if g == nil {
+		return fmt.Errorf("its group was never created here")
+	}
+	switch rec.Type {
+	case RecordReady:
+		was := g.loader.Installed()
+		err := g.loader.Ready(rec.Payload)
+		if !was && g.loader.Installed() {
+			g.reset = nil
+		}
+		return err
+	case RecordBase:
+		return g.loader.Base(rec.Payload)
+	case RecordReset:
+		at := model.Offset(rec.Index)
+		g.reset = &at
+		return nil
+	}
+	return fmt.Errorf("its type is unknown to this build")
+}
+
+// mark is where the stored segments of a partition begin and end for certain.
+func (g *loadedGroup) mark(limits Limits) (SegmentMark, error) {
+	m := SegmentMark{Group: g.definition.group.ID}
+	if g.reset != nil {
+		m.Start, m.End = *g.reset, *g.reset
+		return m, nil
+	}
+	if g.loader.Machine() != nil {
+		p := newPartition(g.definition.group, limits)
+		if err := p.Restore(g.loader.Machine()); err != nil {
+			return m, err
+		}
+		m.Start, m.End = p.LogStart(), p.HighWatermark()
+	}
+	return m, nil
+}
+
+// start takes up what the host found on disk.
+func (s *Shard) start(rec *Recovered) {
+	s.self = rec.Incarnation
+	s.started = s.now.Mono
+	l := rec.Loaded
+	if l == nil {
+		var err error
+		if l, _, err = rec.Load(s.cfg.Limits); err != nil {
+			panic(fmt.Sprintf("start with a folder that Load refuses: %v", err))
+		}
+	}
+	s.journal.generation = rec.Generation
+	s.journal.checkpointAt = s.now.Mono.Add(s.cfg.Timing.CheckpointAfter)
+	s.journal.records = len(rec.Records)
+	for i := range rec.Records {
+		s.journal.bytes += int64(len(rec.Records[i].Payload)) + 96
+	}
+	s.founding = l.founding
+	for _, id := range slices.Sorted(maps.Keys(l.groups)) {
+		g := l.groups[id]
+		if err := s.addMember(g.definition, g.loader); err != nil {
+			panic(err)
+		}
+		s.byGroup[id].resetAt = g.reset
+	}
+	if s.founding != nil {
+		s.begin()
+	} else {
+		s.maybeFound()
+	}
+	s.hello()
+}
+
+// begin starts the first groups, unless they came from the journal, and follows the catalog.
+func (s *Shard) begin() {
+	if s.byGroup[model.MetaGroup] == nil {
+		s.followFounding()
+	}
+	if s.meta != nil {
+		s.version = s.meta.Catalog().Version()
+		s.followCatalog()
+	}
+}
+
+// followFounding creates the meta replica; the catalog it starts with names the
+// other groups of the founding.
+func (s *Shard) followFounding() {
+	for _, g := range s.founding.Groups() {
+		if g.ID != model.MetaGroup {
+			continue
+		}
+		if _, here := s.replicaHere(&g); !here {
+			panic("this node takes part in a founding that does not name it")
+		}
+		d := definition{g, 0}
+		s.journalAppend(JournalRecord{Type: RecordGroup, Group: g.ID, Payload: wire.Encode(&d)}, false)
+		if err := s.addMember(d, replica.NewLoader(g)); err != nil {
+			panic(err)
+		}
+	}
+}

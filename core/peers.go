@@ -1,0 +1,509 @@
+package core
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+	pb "go.etcd.io/raft/v3/raftpb"
+
+	"github.com/tapedeck/tapedeck/core/call"
+	"github.com/tapedeck/tapedeck/core/group"
+	"github.com/tapedeck/tapedeck/core/meta"
+	"github.com/tapedeck/tapedeck/core/model"
+	"github.com/tapedeck/tapedeck/core/replica"
+	"github.com/tapedeck/tapedeck/core/wire"
+)
+
+// peer is another node as seen from here.
+type peer struct {
+	node   model.Node
+	inc    model.Incarnation // zero: unknown
+	empty  bool              // it said so, in the incarnation above
+	heard  model.Mono        // last packet
+	known  bool              // heard is set
+	warned bool              // its configuration was complained of
+	skew   int64             // its wall clock minus ours, nanoseconds, when last heard
+	out    wire.Codec        // the packet being put together
+}
+
+const (
+	helloInterval = 200 * time.Millisecond
+	reachableFor  = 5 * time.Second
+	packetBytes   = 4 << 20 // a packet this large is sent off within the step
+)
+
+// Kinds of items in a packet. Numbers are part of the format.
+const (
+	itemHello    uint8 = 1
+	itemRaft     uint8 = 2
+	itemRequest  uint8 = 3
+	itemResponse uint8 = 4
+	itemCancel   uint8 = 5
+)
+
+// header precedes a packet's items.
+type header struct {
+	from, to model.Incarnation // to is zero in a packet that holds but a hello
+	wall     model.Wall
+}
+
+func (h *header) Code(c *wire.Codec) {
+	c.Version(1)
+	wire.Uint(c, &h.from.Disk)
+	wire.Uint(c, &h.from.Boot)
+	wire.Uint(c, &h.to.Disk)
+	wire.Uint(c, &h.to.Boot)
+	wire.Int(c, &h.wall)
+}
+
+// hello introduces a node: its incarnation is in the header.
+type hello struct {
+	answer   bool // please answer
+	peers    uint64
+	founding *meta.Founding // nil: my folder is empty
+}
+
+func (h *hello) Code(c *wire.Codec) {
+	c.Bool(&h.answer)
+	wire.Uint(c, &h.peers)
+	founded := h.founding != nil
+	c.Bool(&founded)
+	if founded {
+		if c.Decoding {
+			h.founding = &meta.Founding{}
+		}
+		h.founding.Code(c)
+	}
+}
+
+func (s *Shard) peer(n model.NodeID) *peer {
+	i, ok := slices.BinarySearchFunc(s.peers, n, func(p *peer, n model.NodeID) int { return compare(p.node.ID, n) })
+	if !ok {
+		return nil
+	}
+	return s.peers[i]
+}
+
+// to returns the packet being put together for a peer whose incarnation is
+// known, or nil: what would be sent to an unknown one is lost like on a cut link.
+func (s *Shard) to(p *peer) *wire.Codec {
+	if p == nil || p.inc.Boot == 0 {
+		return nil
+	}
+	if len(p.out.Buf) >= packetBytes {
+		s.flushPeer(p)
+	}
+	if len(p.out.Buf) == 0 {
+		p.out.Buf = make([]byte, 0, 512)
+		(&header{s.self, p.inc, s.now.Wall}).Code(&p.out)
+	}
+	return &p.out
+}
+
+func (s *Shard) flushPeer(p *peer) {
+	if len(p.out.Buf) > 0 {
+		s.emit(Send{p.node.ID, p.out.Buf})
+		p.out.Buf = nil
+	}
+}
+
+func (s *Shard) flush() {
+	for _, p := range s.peers {
+		s.flushPeer(p)
+	}
+}
+
+func item(c *wire.Codec, kind uint8) { c.Buf = append(c.Buf, kind) }
+
+func (s *Shard) sendRaft(g model.GroupID, to model.Replica, m *pb.Message) {
+	p := s.peer(to.Node)
+	if p == nil || p.inc.Disk != to.Disk {
+		return // a wiped node is not the replica this message is for
+	}
+	if c := s.to(p); c != nil {
+		item(c, itemRaft)
+		wire.Uint(c, &g)
+		(&replica.Message{Message: m}).Code(c)
+	}
+}
+
+// hello goes to every peer not known yet, and from an empty node to all, until
+// it is part of a cluster.
+func (s *Shard) hello() {
+	s.helloAt = model.Never
+	for _, p := range s.peers {
+		if p.inc.Boot == 0 || s.founding == nil {
+			s.sendHello(p, true)
+			s.helloAt = s.now.Mono.Add(helloInterval)
+		}
+	}
+	if s.founding == nil {
+		s.maybeFound()
+	}
+}
+
+func (s *Shard) sendHello(p *peer, answer bool) {
+	c := wire.Codec{}
+	(&header{from: s.self, wall: s.now.Wall}).Code(&c)
+	item(&c, itemHello)
+	(&hello{answer, s.peersHash(), s.founding}).Code(&c)
+	s.emit(Send{p.node.ID, c.Buf})
+}
+
+// peersHash is of the configured names: nodes that disagree must not found together.
+func (s *Shard) peersHash() uint64 {
+	names := []model.NodeID{s.cfg.Self}
+	for _, p := range s.peers {
+		names = append(names, p.node.ID)
+	}
+	slices.Sort(names)
+	var b []byte
+	for _, n := range names {
+		b = append(append(b, n...), 0)
+	}
+	return xxhash.Sum64(b)
+}
+
+// packet takes a peer's packet. Damaged ones are dropped as a whole from the
+// damage on; the transport's streams make that a peer's bug, not weather.
+func (s *Shard) packet(from model.NodeID, data []byte) {
+	p := s.peer(from)
+	if p == nil {
+		return
+	}
+	c := wire.Codec{Buf: data, Decoding: true}
+	var h header
+	if h.Code(&c); c.Err != nil || h.from.Boot == 0 || h.from.Disk == 0 {
+		return
+	}
+	if !s.incarnation(p, h.from) {
+		return
+	}
+	p.heard, p.known = s.now.Mono, true
+	p.skew = int64(h.wall - s.now.Wall)
+	if h.to != s.self && h.to != (model.Incarnation{}) {
+		s.sendHello(p, false) // it speaks to a former life of this node
+		return
+	}
+	for len(c.Buf) > 0 {
+		kind := c.Buf[0]
+		c.Buf = c.Buf[1:]
+		if kind != itemHello && h.to != s.self {
+			return
+		}
+		s.item(p, kind, &c)
+		if c.Err != nil {
+			return
+		}
+	}
+}
+
+// incarnation fences former lives of a peer and notices new ones.
+func (s *Shard) incarnation(p *peer, inc model.Incarnation) bool {
+	switch {
+	case p.inc == inc:
+		return true
+	case p.inc.Disk == inc.Disk && inc.Boot < p.inc.Boot:
+		return false
+	case s.founding != nil && p.inc.Boot != 0 && p.inc.Disk != inc.Disk && s.registered(p.node.ID) == p.inc.Disk:
+		s.note("node %s comes with another data folder (disk %x, was %x): it was wiped, and is not the replica it was",
+			p.node.ID, uint64(inc.Disk), uint64(p.inc.Disk))
+	}
+	if p.inc.Boot != 0 {
+		s.peerDown(p.node.ID) // whatever was under way there died with it
+	}
+	p.inc, p.empty = inc, false
+	return true
+}
+
+// registered is the data folder that the cluster knows a node by.
+func (s *Shard) registered(n model.NodeID) model.DiskID {
+	if s.meta == nil {
+		return 0
+	}
+	for _, r := range s.meta.Catalog().Nodes() {
+		if r.ID == n {
+			return r.Disk
+		}
+	}
+	return 0
+}
+
+func (s *Shard) item(p *peer, kind uint8, c *wire.Codec) {
+	switch kind {
+	case itemHello:
+		var h hello
+		if h.Code(c); c.Err == nil {
+			s.helloed(p, &h)
+		}
+	case itemRaft:
+		var g model.GroupID
+		var m replica.Message
+		wire.Uint(c, &g)
+		if m.Code(c); c.Err == nil {
+			if mb := s.byGroup[g]; mb != nil && uint64(mb.r.Self()) == m.GetTo() && mb.r.From(m.GetFrom(), p.node.ID, p.inc.Disk) {
+				mb.r.Step(m.Message)
+			}
+		}
+	case itemRequest:
+		s.remoteRequest(p, c)
+	case itemResponse:
+		s.remoteResponse(p, c)
+	case itemCancel:
+		var ask uint64
+		wire.Uint(c, &ask)
+		s.withdrawn(askKey{p.node.ID, ask})
+	default:
+		c.Fail(fmt.Errorf("packet item %d is unknown to this build", kind))
+	}
+}
+
+func (s *Shard) remoteRequest(p *peer, c *wire.Codec) {
+	var ask uint64
+	var g model.GroupID
+	var body []byte
+	wire.Uint(c, &ask)
+	wire.Uint(c, &g)
+	c.Bytes(&body)
+	if c.Err != nil {
+		return
+	}
+	req, err := call.Decode(body)
+	if err != nil {
+		s.respond(p.node.ID, ask, nil, model.Errorf(model.Unimplemented, "node %s: %v", s.cfg.Self, err))
+		return
+	}
+	s.deliver(origin{node: p.node.ID, ask: ask}, g, req)
+}
+
+func (s *Shard) remoteResponse(p *peer, c *wire.Codec) {
+	var ask uint64
+	var err *model.Error
+	var body []byte
+	wire.Uint(c, &ask)
+	call.CodeError(c, &err)
+	c.Bytes(&body)
+	if c.Err != nil {
+		return
+	}
+	var resp call.Response
+	if err == nil {
+		r, derr := call.Decode(body)
+		if derr != nil {
+			err = model.Errorf(model.Internal, "answer of node %s: %v", p.node.ID, derr)
+		}
+		resp = r
+	}
+	s.answered(ask, p.node.ID, resp, err)
+}
+
+// deliver hands a request to a group here; a group that is not here has no leader here either.
+func (s *Shard) deliver(o origin, g model.GroupID, req call.Request) {
+	m := s.byGroup[g]
+	if m == nil {
+		s.replyOrigin(o, nil, model.Reasoned(model.FailedPrecondition, model.ReasonNotLeader, retryHint,
+			"node %s has no replica of group %d", s.cfg.Self, g))
+		return
+	}
+	if _, ok := req.(*call.Append); ok && s.diskLow {
+		s.replyOrigin(o, nil, model.Reasoned(model.ResourceExhausted, model.ReasonDiskFull, time.Second,
+			"the disk of node %s is nearly full: free space, or shorten retention; publishing resumes by itself", s.cfg.Self))
+		return
+	}
+	if len(s.refs) >= 4*s.cfg.Limits.Requests {
+		s.replyOrigin(o, nil, model.Reasoned(model.ResourceExhausted, model.ReasonThrottled, retryHint,
+			"node %s has %d calls waiting", s.cfg.Self, len(s.refs)))
+		return
+	}
+	s.lastRef++
+	o.member = m
+	s.refs[s.lastRef] = o
+	s.asked[askKey{o.node, o.ask}] = s.lastRef
+	m.machine.Handle(m, s.lastRef, req)
+	s.touch(m)
+}
+
+func (s *Shard) replyRef(ref group.Ref, resp call.Response, err *model.Error) {
+	o, ok := s.refs[ref]
+	if !ok {
+		return
+	}
+	s.forgetRef(ref, o)
+	s.replyOrigin(o, resp, err)
+}
+
+func (s *Shard) forgetRef(ref group.Ref, o origin) {
+	delete(s.refs, ref)
+	delete(s.asked, askKey{o.node, o.ask})
+}
+
+func (s *Shard) withdrawn(k askKey) {
+	ref, ok := s.asked[k]
+	if !ok {
+		return
+	}
+	o := s.refs[ref]
+	s.forgetRef(ref, o)
+	o.member.machine.Cancel(o.member, ref)
+	s.touch(o.member)
+}
+
+func (s *Shard) replyOrigin(o origin, resp call.Response, err *model.Error) {
+	if o.node == s.cfg.Self {
+		s.answered(o.ask, s.cfg.Self, resp, err)
+		return
+	}
+	s.respond(o.node, o.ask, resp, err)
+}
+
+func (s *Shard) respond(to model.NodeID, ask uint64, resp call.Response, err *model.Error) {
+	c := s.to(s.peer(to))
+	if c == nil {
+		return
+	}
+	var body []byte
+	if err == nil {
+		if resp == nil {
+			resp = &call.Empty{}
+		}
+		body = call.Encode(nil, resp)
+	}
+	item(c, itemResponse)
+	wire.Uint(c, &ask)
+	call.CodeError(c, &err)
+	c.Bytes(&body)
+}
+
+// answered routes an answer to whoever asked here: the gateway, or a copy under way.
+func (s *Shard) answered(ask uint64, from model.NodeID, resp call.Response, err *model.Error) {
+	if ask&copyAsk != 0 {
+		s.copied(ask, from, resp, err)
+		return
+	}
+	s.answers = append(s.answers, answer{ask, from, resp, err})
+}
+
+func (s *Shard) peerDown(n model.NodeID) {
+	for _, m := range s.members {
+		m.r.PeerDown(n)
+		if m.copying != nil && m.copying.from == n {
+			m.copying.retryAt = s.now.Mono.Add(helloInterval)
+		}
+		s.plan(m)
+	}
+	s.gate.PeerDown(n)
+}
+
+// wallTrusted compares this node's wall clock with the median of all nodes heard of lately.
+func (s *Shard) wallTrusted() bool {
+	skews := []int64{0}
+	for _, p := range s.peers {
+		if s.reachable(p) {
+			skews = append(skews, p.skew)
+		}
+	}
+	slices.Sort(skews)
+	median := skews[len(skews)/2]
+	return max(median, -median) <= int64(s.cfg.Timing.MaxSkew)
+}
+
+func (s *Shard) reachable(p *peer) bool {
+	return p.known && s.now.Mono.Sub(p.heard) < reachableFor
+}
+
+func (s *Shard) diskSpace(free uint64) {
+	switch {
+	case free < s.cfg.Limits.FreeLow:
+		s.diskLow = true
+	case free >= s.cfg.Limits.FreeHigh:
+		s.diskLow = false
+	}
+}
+
+func (s *Shard) note(format string, args ...any) { s.emit(Note{fmt.Sprintf(format, args...)}) }
+
+// gateHost is the shard as its gateway sees it.
+type gateHost struct{ s *Shard }
+
+// Now implements gateway.Host.
+func (h gateHost) Now() model.Mono { return h.s.now.Mono }
+
+// Self implements gateway.Host.
+func (h gateHost) Self() model.NodeID { return h.s.cfg.Self }
+
+// Rand implements gateway.Host.
+func (h gateHost) Rand() uint64 { return h.s.random() }
+
+// Catalog implements gateway.Host.
+func (h gateHost) Catalog() model.Catalog {
+	if h.s.meta == nil {
+		return nil
+	}
+	return h.s.meta.Catalog()
+}
+
+// Leader implements gateway.Host.
+func (h gateHost) Leader(g model.GroupID) (model.NodeID, bool) {
+	if m := h.s.byGroup[g]; m != nil {
+		return m.r.LeaderNode()
+	}
+	return "", false
+}
+
+// Ask implements gateway.Host.
+func (h gateHost) Ask(to model.NodeID, ask uint64, g model.GroupID, req call.Request) {
+	h.s.ask(to, ask, g, req)
+}
+
+func (s *Shard) ask(to model.NodeID, ask uint64, g model.GroupID, req call.Request) {
+	if to == s.cfg.Self {
+		s.deliver(origin{node: to, ask: ask}, g, req)
+		return
+	}
+	if c := s.to(s.peer(to)); c != nil {
+		body := call.Encode(nil, req)
+		item(c, itemRequest)
+		wire.Uint(c, &ask)
+		wire.Uint(c, &g)
+		c.Bytes(&body)
+	}
+}
+
+// Withdraw implements gateway.Host.
+func (h gateHost) Withdraw(to model.NodeID, ask uint64) {
+	if to == h.s.cfg.Self {
+		h.s.withdrawn(askKey{to, ask})
+		return
+	}
+	if c := h.s.to(h.s.peer(to)); c != nil {
+		item(c, itemCancel)
+		wire.Uint(c, &ask)
+	}
+}
+
+// Reply implements gateway.Host.
+func (h gateHost) Reply(id uint64, result call.ClientResult, err *model.Error) {
+	h.s.emit(Reply{id, result, err})
+}
+
+// Reachable implements gateway.Host.
+func (h gateHost) Reachable(n model.NodeID) bool {
+	if n == h.s.cfg.Self {
+		return true
+	}
+	p := h.s.peer(n)
+	return p != nil && h.s.reachable(p)
+}
+
+// Status implements gateway.Host.
+func (h gateHost) Status() []call.GroupStatus {
+	out := make([]call.GroupStatus, 0, len(h.s.members))
+	for _, m := range h.s.members {
+		st := call.GroupStatus{Group: m.g.group, Term: m.r.View().Term}
+		st.Leader, _ = m.r.LeaderNode()
+		out = append(out, st)
+	}
+	return out
+}

@@ -1,0 +1,256 @@
+package node
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"io/fs"
+	"strconv"
+	"strings"
+
+	"github.com/tapedeck/tapedeck/core"
+	"github.com/tapedeck/tapedeck/core/model"
+	"github.com/tapedeck/tapedeck/core/wire"
+	"github.com/tapedeck/tapedeck/disk"
+	"github.com/tapedeck/tapedeck/disk/record"
+	"github.com/tapedeck/tapedeck/disk/segment"
+)
+
+// Files at the top of a data folder. Each is framed: magic u32, crc32c u32 over
+// the rest, length u32, then the content; written whole to a temporary name,
+// synced, renamed, and the folder synced.
+const (
+	identityFile     = "IDENTITY"
+	manifestFile     = "MANIFEST"
+	checkpointPrefix = "checkpoint-"
+	segmentsDir      = "segments"
+	frameMagic       = 0x4b444154 // "TADK"
+	frameHeader      = 12
+)
+
+var crcTable = crc32.MakeTable(crc32.Castagnoli)
+
+// identity is who this data folder is.
+type identity struct{ model.Incarnation }
+
+// Code implements wire.Coder.
+func (i *identity) Code(c *wire.Codec) {
+	c.Version(1)
+	wire.Uint(c, &i.Disk)
+	wire.Uint(c, &i.Boot)
+}
+
+// manifest names what recovery starts from.
+type manifest struct {
+	self       model.Incarnation // of IDENTITY, not part of the file
+	checkpoint uint64            // number of the checkpoint file; 0: none yet
+	generation uint64            // first journal generation to replay
+	durable    uint64            // journal sequence known durable when written
+}
+
+// Code implements wire.Coder.
+func (m *manifest) Code(c *wire.Codec) {
+	c.Version(1)
+	wire.Uint(c, &m.checkpoint)
+	wire.Uint(c, &m.generation)
+	wire.Uint(c, &m.durable)
+}
+
+func checkpointFile(n uint64) string { return checkpointPrefix + strconv.FormatUint(n, 10) }
+
+// writeFile replaces a file durably.
+func writeFile(f disk.FS, name string, content []byte) error {
+	frame := make([]byte, frameHeader, frameHeader+len(content))
+	frame = append(frame, content...)
+	binary.LittleEndian.PutUint32(frame, frameMagic)
+	binary.LittleEndian.PutUint32(frame[8:], uint32(len(content)))
+	binary.LittleEndian.PutUint32(frame[4:], crc32.Checksum(frame[8:], crcTable))
+	tmp := name + ".tmp"
+	if err := f.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("replace %s: %w", name, err)
+	}
+	file, err := f.Create(tmp)
+	if err != nil {
+		return fmt.Errorf("replace %s: %w", name, err)
+	}
+	_, err = file.WriteAt(frame, 0)
+	if err == nil {
+		err = file.Sync()
+	}
+	if cerr := file.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = f.Rename(tmp, name)
+	}
+	if err == nil {
+		err = f.SyncDir(".")
+	}
+	if err != nil {
+		return fmt.Errorf("replace %s: %w", name, err)
+	}
+	return nil
+}
+
+// readFile returns a file's content, nil if there is none.
+func readFile(f disk.FS, name string) ([]byte, error) {
+	file, err := f.Open(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	defer file.Close()
+	size, err := file.Size()
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	frame := make([]byte, size)
+	if n, err := file.ReadAt(frame, 0); err != nil && !(errors.Is(err, io.EOF) && n == len(frame)) {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	refuse := func(cause string) error {
+		return &record.Refused{File: name, Cause: cause,
+			Advice: "nothing was changed; restore the file from a copy, or wipe this data folder and let the node be rebuilt from its peers"}
+	}
+	switch {
+	case len(frame) < frameHeader || binary.LittleEndian.Uint32(frame) != frameMagic:
+		return nil, refuse("does not begin like a file of this broker")
+	case int(binary.LittleEndian.Uint32(frame[8:])) != len(frame)-frameHeader:
+		return nil, refuse("has another length than it says")
+	case crc32.Checksum(frame[8:], crcTable) != binary.LittleEndian.Uint32(frame[4:]):
+		return nil, refuse("does not match its checksum")
+	}
+	return frame[frameHeader:], nil
+}
+
+// Open recovers the data folder: identity (the boot counter is raised and
+// fsynced), manifest, journal, segments. A damaged folder is refused with
+// *record.Refused, which says where and what to do.
+func Open(cfg Config) (*Host, error) {
+	cfg.Core = cfg.Core.WithDefaults()
+	h := &Host{cfg: cfg, stores: map[model.GroupID]*store{}}
+	if err := h.identify(); err != nil {
+		return nil, err
+	}
+	h.ids = uint64(h.manifest.self.Disk) ^ h.manifest.self.Boot<<32
+	h.recover.Incarnation = h.manifest.self
+	if err := h.readManifest(); err != nil {
+		return nil, err
+	}
+	log, records, err := record.Open(cfg.Journal, h.manifest.generation, record.Mark{Sequence: h.manifest.durable}, h.nextID())
+	if err != nil {
+		return nil, err
+	}
+	h.log = log
+	h.recover.Generation = log.Generation()
+	for _, r := range records {
+		h.recover.Records = append(h.recover.Records, core.JournalRecord{Type: core.RecordType(r.Type),
+			Group: model.GroupID(r.Group), Index: r.Index, Term: r.Term, Payload: r.Payload})
+	}
+	if err := h.openStores(); err != nil {
+		_ = h.Close() // the first error is the one that counts
+		return nil, err
+	}
+	h.shard = core.New(cfg.Core)
+	return h, nil
+}
+
+func (h *Host) identify() error {
+	var id identity
+	content, err := readFile(h.cfg.FS, identityFile)
+	if err != nil {
+		return err
+	}
+	if content == nil {
+		if err := h.mustBeEmpty(); err != nil {
+			return err
+		}
+		id.Disk = h.cfg.NewDisk
+	} else if err := wire.Decode(content, &id); err != nil {
+		return &record.Refused{File: identityFile, Cause: err.Error(), Advice: "this build cannot read the folder"}
+	}
+	id.Boot++
+	h.manifest.self = id.Incarnation
+	return writeFile(h.cfg.FS, identityFile, wire.Encode(&id))
+}
+
+// mustBeEmpty refuses a folder that lost its identity but not its data: to take
+// it for a new one would forget what it promised.
+func (h *Host) mustBeEmpty() error {
+	files, err := h.cfg.FS.ReadDir(".")
+	if err != nil {
+		return fmt.Errorf("look into the data folder: %w", err)
+	}
+	for _, f := range files {
+		if f.Name() == manifestFile || f.Name() == segmentsDir || strings.HasPrefix(f.Name(), checkpointPrefix) {
+			return &record.Refused{File: identityFile, Cause: "is missing, but the folder holds " + f.Name(),
+				Advice: "nothing was changed; restore the file, or wipe this data folder and let the node be rebuilt from its peers"}
+		}
+	}
+	return nil
+}
+
+func (h *Host) readManifest() error {
+	content, err := readFile(h.cfg.FS, manifestFile)
+	if err != nil || content == nil {
+		return err
+	}
+	if err := wire.Decode(content, &h.manifest); err != nil {
+		return &record.Refused{File: manifestFile, Cause: err.Error(), Advice: "this build cannot read the folder"}
+	}
+	if h.manifest.checkpoint == 0 {
+		return nil
+	}
+	name := checkpointFile(h.manifest.checkpoint)
+	if h.recover.Checkpoint, err = readFile(h.cfg.FS, name); err != nil {
+		return err
+	}
+	if h.recover.Checkpoint == nil {
+		return &record.Refused{File: name, Cause: "is missing, though " + manifestFile + " names it",
+			Advice: "nothing was changed; restore the file, or wipe this data folder and let the node be rebuilt from its peers"}
+	}
+	return nil
+}
+
+// openStores opens each partition's segments, cut to what the checkpoint and the
+// journal account for, and removes those of partitions that are no more.
+func (h *Host) openStores() error {
+	loaded, marks, err := h.recover.Load(h.cfg.Core.Limits)
+	if err != nil {
+		return &record.Refused{File: "journal", Cause: err.Error(),
+			Advice: "nothing was changed; wipe this data folder and let the node be rebuilt from its peers"}
+	}
+	h.recover.Loaded = loaded
+	if err := h.cfg.FS.MkdirAll(segmentsDir); err != nil {
+		return fmt.Errorf("make the segments folder: %w", err)
+	}
+	for _, m := range marks {
+		s, err := segment.Open(h.cfg.FS, segmentDir(m.Group), m.Start, m.End)
+		if err != nil {
+			return fmt.Errorf("open the segments of group %d: %w", m.Group, err)
+		}
+		h.stores[m.Group] = &store{Store: s, group: m.Group}
+	}
+	dirs, err := h.cfg.FS.ReadDir(segmentsDir)
+	if err != nil {
+		return fmt.Errorf("list the segments: %w", err)
+	}
+	for _, d := range dirs {
+		g, err := strconv.ParseUint(d.Name(), 10, 64)
+		if err != nil || h.stores[model.GroupID(g)] != nil {
+			continue
+		}
+		s, err := segment.Open(h.cfg.FS, segmentsDir+"/"+d.Name(), 0, 0)
+		if err == nil {
+			err = s.Remove()
+		}
+		if err != nil {
+			return fmt.Errorf("remove the segments of deleted group %d: %w", g, err)
+		}
+	}
+	return nil
+}

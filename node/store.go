@@ -1,0 +1,216 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/tapedeck/tapedeck/core"
+	"github.com/tapedeck/tapedeck/core/batch"
+	"github.com/tapedeck/tapedeck/core/model"
+	"github.com/tapedeck/tapedeck/disk"
+	"github.com/tapedeck/tapedeck/disk/segment"
+)
+
+// store is a partition's segments with the operations that wait for them.
+// Operations run in order; one that fails for want of space stays first, and
+// everything behind it waits: its messages are in the journal and in memory.
+type store struct {
+	*segment.Store
+	group   model.GroupID
+	ops     []core.Effect // queued; the shard thread's
+	running bool          // a work of this store is on its lane
+	dirty   bool          // written since the last sync
+	syncs   []func(error) // wait for everything queued before them
+}
+
+type reader interface {
+	Read(offset model.Offset, maxBytes int) ([]byte, error)
+	ReadAt(t model.Wall) ([]byte, error)
+}
+
+func segmentDir(g model.GroupID) string { return "segments/" + strconv.FormatUint(uint64(g), 10) }
+
+// segment queues an operation; Step runs what was queued, one work per store.
+func (h *Host) segment(e core.Effect) {
+	var g model.GroupID
+	switch e := e.(type) {
+	case core.SegmentAppend:
+		g = e.Group
+	case core.SegmentRoll:
+		g = e.Group
+	case core.SegmentDrop:
+		g = e.Group
+	case core.SegmentReset:
+		g = e.Group
+	case core.SegmentSync:
+		g = e.Group
+	}
+	st := h.store(g)
+	if st == nil {
+		return
+	}
+	st.ops = append(st.ops, e)
+	if !slices.Contains(h.touched, st) {
+		h.touched = append(h.touched, st)
+	}
+}
+
+// store opens a new partition's store at its first use. A folder that cannot be
+// made is an error of the disk that stops the node.
+func (h *Host) store(g model.GroupID) *store {
+	if st := h.stores[g]; st != nil {
+		return st
+	}
+	s, err := segment.Open(h.cfg.FS, segmentDir(g), 0, 0)
+	if err != nil {
+		h.env.Fatal(fmt.Errorf("open the segments of group %d: %w", g, err))
+		return nil
+	}
+	st := &store{Store: s, group: g}
+	h.stores[g] = st
+	return st
+}
+
+// runStore sends what is queued to the store's lane, one work at a time.
+func (h *Host) runStore(st *store) {
+	if st.running || len(st.ops) == 0 {
+		return
+	}
+	ops := st.ops
+	st.ops, st.running = nil, true
+	h.env.Run(Lane{LaneSegment, st.group}, func() func() {
+		done := 0
+		var err error
+		var synced []core.SegmentDone
+		for _, op := range ops {
+			if s, ok := op.(core.SegmentSync); ok {
+				synced = append(synced, core.SegmentDone{ID: s.ID, Err: diskError(st.Sync())})
+			} else if err = st.do(op); err != nil {
+				break
+			}
+			done++
+		}
+		return func() { h.ranStore(st, ops[done:], synced, err) }
+	})
+}
+
+func (st *store) do(op core.Effect) error {
+	switch op := op.(type) {
+	case core.SegmentAppend:
+		// What a replay or a copy brings again is there already: committed
+		// batches are the same wherever they come from.
+		if v := batch.View(op.Batch); v.Next() <= st.End() {
+			return nil
+		}
+		return st.Append(op.Batch)
+	case core.SegmentRoll:
+		if op.At < st.End() {
+			return nil
+		}
+		return st.Roll(op.At)
+	case core.SegmentDrop:
+		return st.Drop(op.Before)
+	case core.SegmentReset:
+		if op.Remove {
+			return st.Remove()
+		}
+		return st.Reset(op.At)
+	}
+	panic("not an operation of a store")
+}
+
+// ranStore goes on with what came meanwhile. Out of space, what is left waits
+// for the next operation or checkpoint to try again; any other error stops the node.
+func (h *Host) ranStore(st *store, left []core.Effect, synced []core.SegmentDone, err error) {
+	st.running, st.dirty = false, true
+	st.ops = append(left[:len(left):len(left)], st.ops...)
+	for _, s := range synced {
+		h.Step(s)
+	}
+	if err != nil && !errors.Is(err, disk.ErrNoSpace) {
+		h.env.Fatal(fmt.Errorf("write the segments of group %d: %w", st.group, err))
+		return
+	}
+	if err == nil {
+		h.runStore(st)
+	}
+	if !st.running {
+		h.settleSyncs(st, err)
+	}
+}
+
+// settleSyncs answers a checkpoint that waits for this store.
+func (h *Host) settleSyncs(st *store, err error) {
+	waiting := st.syncs
+	st.syncs = nil
+	if len(waiting) == 0 {
+		return
+	}
+	if err != nil || !st.dirty {
+		for _, f := range waiting {
+			f(err)
+		}
+		return
+	}
+	st.dirty, st.running = false, true
+	h.env.Run(Lane{LaneSegment, st.group}, func() func() {
+		err := st.Sync()
+		return func() {
+			st.running = false
+			for _, f := range waiting {
+				f(err)
+			}
+			if err != nil {
+				h.env.Fatal(fmt.Errorf("sync the segments of group %d: %w", st.group, err))
+				return
+			}
+			h.runStore(st)
+		}
+	})
+}
+
+// syncStore runs then once everything queued for the store so far is durable.
+func (h *Host) syncStore(st *store, then func(error)) {
+	st.syncs = append(st.syncs, then)
+	h.runStore(st)
+	if !st.running {
+		h.settleSyncs(st, nil)
+	}
+}
+
+func (h *Host) sortedStores() []*store {
+	out := make([]*store, 0, len(h.stores))
+	for _, g := range slices.Sorted(maps.Keys(h.stores)) {
+		out = append(out, h.stores[g])
+	}
+	return out
+}
+
+func (h *Host) read(id uint64, g model.GroupID, read func(reader) ([]byte, error)) {
+	st := h.stores[g]
+	h.env.Run(Lane{Kind: LaneRead}, func() func() {
+		ev := core.ReadDone{ID: id}
+		if st != nil {
+			data, err := read(st)
+			ev.Data, ev.Err = data, diskError(err)
+		}
+		return func() { h.Step(ev) }
+	})
+}
+
+// diskError puts an error of the disk into a client's terms.
+func diskError(err error) *model.Error {
+	var damaged *segment.Damaged
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &damaged):
+		return model.Errorf(model.DataLoss, "%v", err)
+	case errors.Is(err, disk.ErrNoSpace):
+		return model.Reasoned(model.ResourceExhausted, model.ReasonDiskFull, 0, "%v", err)
+	}
+	return model.Errorf(model.Unavailable, "%v", err)
+}

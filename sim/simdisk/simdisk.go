@@ -183,12 +183,15 @@ func (d *Disk) find(op, name string) (*node, error) {
 
 // parent walks to a name's folder.
 func (d *Disk) parent(op, name string) (*node, string, error) {
+	if !fs.ValidPath(name) || name == "." {
+		return nil, "", &fs.PathError{Op: op, Path: name, Err: fs.ErrInvalid}
+	}
 	dir, base := ".", name
 	if i := strings.LastIndexByte(name, '/'); i >= 0 {
 		dir, base = name[:i], name[i+1:]
 	}
 	n, err := d.find(op, dir)
-	if err == nil && (!n.dir || base == "." || !fs.ValidPath(name)) {
+	if err == nil && !n.dir {
 		err = &fs.PathError{Op: op, Path: name, Err: fs.ErrInvalid}
 	}
 	return n, base, err

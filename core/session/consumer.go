@@ -1,161 +1,431 @@
-package meta
+package session
 
 import (
 	"slices"
-	"strings"
 	"time"
 
+	"github.com/tapedeck/tapedeck/core/batch"
 	"github.com/tapedeck/tapedeck/core/call"
 	"github.com/tapedeck/tapedeck/core/model"
 )
 
-func (s *state) createSubscription(r *call.CreateSubscription) *model.Error {
-	t, ok := s.Topic(r.Topic)
-	if !ok {
-		return model.TopicNotFound(s, r.Topic)
+// ConsumerConfig is fixed for a consumer's life. Zero fields take the default.
+type ConsumerConfig struct {
+	Subscription string // topic/name
+	// Member names this consumer within the subscription; empty: the broker
+	// names it. A static member that comes back within its session keeps its place.
+	Member model.MemberID
+	Static bool
+
+	MaxMessages uint32        // of one pull, 1,000
+	MaxBytes    uint32        // of one pull, 1 MiB
+	Wait        time.Duration // of one pull when there is nothing, 5 s; negative: none
+	MaxBuffered int           // messages held and not yet processed, 2,000
+	LowMark     int           // pulls again below it, half of MaxBuffered
+
+	AckInterval    time.Duration // from the first processed message to the ack, 100 ms; negative: none
+	AckMessages    int           // processed messages that make an ack due at once, 500
+	SessionTimeout time.Duration // the subscription's; heartbeats come each third of it, 10 s
+	TryTimeout     time.Duration // of one request, beside Wait, 5 s
+	MinBackoff     time.Duration // 20 ms
+	MaxBackoff     time.Duration // 2 s
+	Seed           uint64        // of jitter
+
+	Unpack batch.Unpack // nil: packed batches are an error
+}
+
+func (c ConsumerConfig) withDefaults() ConsumerConfig {
+	def(&c.MaxMessages, 1000)
+	def(&c.MaxBytes, 1<<20)
+	def(&c.Wait, 5*time.Second)
+	def(&c.MaxBuffered, 2000)
+	def(&c.LowMark, max(c.MaxBuffered/2, 1))
+	def(&c.AckInterval, 100*time.Millisecond)
+	def(&c.AckMessages, 500)
+	def(&c.SessionTimeout, model.DefaultSessionTimeout)
+	def(&c.TryTimeout, 5*time.Second)
+	def(&c.MinBackoff, 20*time.Millisecond)
+	def(&c.MaxBackoff, 2*time.Second)
+	c.Wait = max(c.Wait, 0)
+	c.AckInterval = max(c.AckInterval, 0)
+	c.LowMark = min(c.LowMark, c.MaxBuffered)
+	return c
+}
+
+// Delivery is a message handed out.
+type Delivery struct {
+	Partition  model.Partition
+	Offset     model.Offset
+	Message    batch.Message
+	Attempt    uint32 // from 1, as far as the broker counts it
+	AppendTime model.Wall
+	Generation model.Generation // of the pull that delivered it
+	run        uint64
+}
+
+// Consumer is one member of a subscription.
+type Consumer struct {
+	cfg     ConsumerConfig
+	backoff backoff
+	lastID  uint64
+	member  model.MemberID
+
+	pull     task
+	pulledAt model.Mono // when the pull under way was made
+	empties  int        // pulls in a row that brought nothing and did not wait
+	sequence uint64     // of the pull under way or next, from 1
+	beat     task
+	lastBeat model.Mono // when the last request that renewed the session was made
+	ack      task
+	acking   []acking // what the ack under way says
+	ackMore  bool     // something ackable did not fit into it
+	leave    task
+	leaving  bool
+	left     bool
+
+	buffer  []Delivery // received and not taken, in order of arrival
+	tracks  map[model.Partition]*track
+	order   []*track // tracks by partition
+	runs    uint64
+	held    int          // received and not processed: buffered or taken
+	unacked int          // processed since the last ack was made
+	ackDue  model.Mono   // Never: nothing to ack
+	skipped []call.Range // told by the broker, for the driver to report
+	cancels []uint64
+	failure *model.Error // why pulls keep failing
+	fatal   *model.Error
+}
+
+// track is what a consumer knows about one partition. A run is a stretch of
+// deliveries without a step back to another generation: after a seek back, or
+// when the partition was lost and comes again, a new one begins, and what is
+// processed of the old one no longer acks anything beyond what upTo says.
+type track struct {
+	partition  model.Partition
+	run        uint64           // 0: nothing is expected to go on
+	received   model.Offset     // the next offset of the run
+	generation model.Generation // of the latest pull of the run
+	fence      model.Generation // pulls of generations below it delivered nothing that counts
+	// handed holds what was delivered in this run and is not yet ackable, in order.
+	handed []handed
+
+	ackable    bool // upTo is to be acked, with ackedBy
+	upTo       model.Offset
+	generated  model.Generation // of the pull that delivered the message below upTo
+	processing int
+}
+
+type handed struct {
+	offset     model.Offset
+	generation model.Generation
+	processed  bool
+}
+
+// NewConsumer makes a consumer; its first Poll pulls.
+func NewConsumer(cfg ConsumerConfig) *Consumer {
+	cfg = cfg.withDefaults()
+	return &Consumer{
+		cfg: cfg, backoff: newBackoff(cfg.MinBackoff, cfg.MaxBackoff, cfg.Seed), member: cfg.Member,
+		sequence: 1, tracks: map[model.Partition]*track{}, ackDue: model.Never,
 	}
-	ref, settings := r.Topic+"/"+r.Name, subscriptionDefaults(r.Settings)
-	if d, ok := s.Subscription(ref); ok {
-		return sameSubscription(d, r.Start, settings)
+}
+
+// Member is this consumer's id; empty until the broker has named it.
+func (c *Consumer) Member() model.MemberID { return c.member }
+
+// Err is why nothing will be delivered any more; nil while there is hope.
+func (c *Consumer) Err() *model.Error { return c.fatal }
+
+// Trouble is why the latest pull failed; nil after one that did not.
+func (c *Consumer) Trouble() *model.Error { return c.failure }
+
+// Left says that Leave is done and nothing more is to be sent.
+func (c *Consumer) Left() bool { return c.left }
+
+// Held is the number of messages received and not processed.
+func (c *Consumer) Held() int { return c.held }
+
+// Buffered is the number of messages that Take would return.
+func (c *Consumer) Buffered() int { return len(c.buffer) }
+
+// Take hands out at most limit messages, in order per partition; 0: all there are.
+func (c *Consumer) Take(limit int) []Delivery {
+	if limit <= 0 || limit > len(c.buffer) {
+		limit = len(c.buffer)
 	}
-	if err := s.validateDeadLetters(t.Name, settings); err != nil {
-		return err
+	out := c.buffer[:limit:limit]
+	c.buffer = c.buffer[limit:]
+	for i := range out {
+		c.tracks[out[i].Partition].processing++
 	}
-	if err := supported(settings); err != nil {
-		return err
+	return out
+}
+
+// Skipped returns the ranges the broker said were lost to retention before this
+// subscription read them, since the last call.
+func (c *Consumer) Skipped() []call.Range {
+	out := c.skipped
+	c.skipped = nil
+	return out
+}
+
+// Cancels returns requests whose answer is not wanted any more, since the last
+// call. The driver may drop them or let them run; it must still call Done.
+func (c *Consumer) Cancels() []uint64 {
+	out := c.cancels
+	c.cancels = nil
+	return out
+}
+
+// Processed says that a message taken needs no redelivery. It is acked once
+// all those before it in its partition are processed.
+func (c *Consumer) Processed(now model.Mono, d Delivery) {
+	t := c.tracks[d.Partition]
+	if t == nil || t.processing == 0 {
+		return
 	}
-	if r.TopicID != 0 && r.TopicID != t.ID || len(r.StartsAt) > len(t.Partitions) {
-		return model.Reasoned(model.Unavailable, model.ReasonStaleMap, retryAfter,
-			"topic %q was deleted and made anew while the subscription's start was looked up; try again", r.Topic)
+	t.processing--
+	c.held--
+	if t.run != d.run {
+		return // taken before a seek, or before the partition went to another
 	}
-	if len(s.subscriptions) >= maxSubscriptions {
-		return full("subscriptions", maxSubscriptions, "delete some")
-	}
-	s.putSubscription(&model.Subscription{
-		ID: s.nextSubscription, Topic: t.ID, TopicName: t.Name, Name: r.Name,
-		Start: r.Start, StartsAt: slices.Clone(r.StartsAt), Settings: settings,
-		Coordinator: s.coordinatorOf(ref), Created: s.clock,
+	i, ok := slices.BinarySearchFunc(t.handed, d.Offset, func(h handed, o model.Offset) int {
+		switch {
+		case h.offset < o:
+			return -1
+		case h.offset > o:
+			return 1
+		}
+		return 0
 	})
-	s.nextSubscription++
-	return nil
-}
-
-func sameSubscription(d *model.Subscription, start model.Start, asked model.SubscriptionSettings) *model.Error {
-	var diff differences
-	there := d.Settings
-	differs(&diff, "start", describeStart(d.Start), describeStart(start))
-	differs(&diff, "mode", describeMode(there.Mode), describeMode(asked.Mode))
-	differs(&diff, "key_ordered", there.KeyOrdered, asked.KeyOrdered)
-	differs(&diff, "ack_deadline", there.AckDeadline, asked.AckDeadline)
-	differs(&diff, "session_timeout", there.SessionTimeout, asked.SessionTimeout)
-	differs(&diff, "max_delivery_attempts", there.MaxAttempts, asked.MaxAttempts)
-	differs(&diff, "dead_letter_topic", there.DeadLetterTopic, asked.DeadLetterTopic)
-	differs(&diff, "min_backoff", there.MinBackoff, asked.MinBackoff)
-	differs(&diff, "max_backoff", there.MaxBackoff, asked.MaxBackoff)
-	differs(&diff, "max_in_flight_per_member", there.MaxInFlightMember, asked.MaxInFlightMember)
-	differs(&diff, "max_in_flight", there.MaxInFlight, asked.MaxInFlight)
-	differs(&diff, "filter", there.Filter, asked.Filter)
-	differs(&diff, "expire_when_unused_in", there.ExpireWhenUnusedIn, asked.ExpireWhenUnusedIn)
-	return diff.err("subscription", d.Ref())
-}
-
-func describeStart(s model.Start) string {
-	switch s.Kind {
-	case model.StartEarliest:
-		return "earliest"
-	case model.StartLatest:
-		return "latest"
-	}
-	return time.Unix(0, int64(s.Time)).UTC().Format(time.RFC3339Nano)
-}
-
-func describeMode(m model.Mode) string {
-	if m == model.ModeShared {
-		return "shared"
-	}
-	return "ordered"
-}
-
-// updateSubscription changes the settings that are not zero in the request.
-func (s *state) updateSubscription(r *call.UpdateSubscription) *model.Error {
-	old, ok := s.Subscription(r.Subscription)
 	if !ok {
-		return model.SubscriptionNotFound(s, r.Subscription)
+		return
 	}
-	if m := r.Settings.Mode; m != model.ModeOrdered && m != old.Settings.Mode {
-		return model.Errorf(model.FailedPrecondition,
-			"mode: subscription %q is %s, which cannot be changed; make another subscription",
-			r.Subscription, describeMode(old.Settings.Mode))
-	}
-	d := *old
-	set, asked := &d.Settings, r.Settings
-	update(&set.KeyOrdered, asked.KeyOrdered)
-	update(&set.AckDeadline, asked.AckDeadline)
-	update(&set.SessionTimeout, asked.SessionTimeout)
-	update(&set.MaxAttempts, asked.MaxAttempts)
-	update(&set.DeadLetterTopic, asked.DeadLetterTopic)
-	update(&set.MinBackoff, asked.MinBackoff)
-	update(&set.MaxBackoff, asked.MaxBackoff)
-	update(&set.MaxInFlightMember, asked.MaxInFlightMember)
-	update(&set.MaxInFlight, asked.MaxInFlight)
-	update(&set.Filter, asked.Filter)
-	update(&set.ExpireWhenUnusedIn, asked.ExpireWhenUnusedIn)
-	if err := validateTogether(*set); err != nil {
-		return err
-	}
-	if err := s.validateDeadLetters(d.TopicName, *set); err != nil {
-		return err
-	}
-	if err := supported(*set); err != nil {
-		return err
-	}
-	s.putSubscription(&d)
-	return nil
+	t.handed[i].processed = true
+	c.advance(now, t)
 }
 
-func (s *state) deleteSubscription(r *call.DeleteSubscription) *model.Error {
-	d, ok := s.Subscription(r.Subscription)
-	if !ok {
-		return model.SubscriptionNotFound(s, r.Subscription)
+// advance makes ackable what has nothing unprocessed before it.
+func (c *Consumer) advance(now model.Mono, t *track) {
+	n := 0
+	for n < len(t.handed) && t.handed[n].processed {
+		t.upTo, t.generated, t.ackable = t.handed[n].offset+1, t.handed[n].generation, true
+		n++
 	}
-	s.dropSubscription(d)
-	return nil
+	if n == 0 {
+		return
+	}
+	t.handed = t.handed[n:]
+	c.unacked += n
+	c.ackDue = min(c.ackDue, now.Add(c.cfg.AckInterval))
+	if c.unacked >= c.cfg.AckMessages {
+		c.ackDue = now
+	}
 }
 
-// validateDeadLetters refuses a dead-letter topic that is not there, and one
-// whose own subscriptions would send a message back to where it came from.
-func (s *state) validateDeadLetters(topic string, settings model.SubscriptionSettings) *model.Error {
-	to := settings.DeadLetterTopic
-	if to == "" {
+// FlushAcks makes the ack of what was processed due at once.
+func (c *Consumer) FlushAcks(now model.Mono) {
+	if c.ackDue != model.Never {
+		c.ackDue = min(c.ackDue, now)
+	}
+}
+
+// Drop forgets what was received and not taken: after a seek of one's own. The
+// next pull begins where the broker says.
+func (c *Consumer) Drop() {
+	for _, t := range c.order {
+		c.dropRun(t)
+	}
+}
+
+// Leave acks what was processed, ends the session and makes the consumer Left.
+// What was not processed goes to another member at once.
+func (c *Consumer) Leave(now model.Mono) {
+	if c.leaving {
+		return
+	}
+	c.leaving = true
+	c.Drop()
+	c.FlushAcks(now)
+	if c.pull.id != 0 {
+		// A pull that arrives after the leave would join again.
+		c.cancels = append(c.cancels, c.pull.id)
+	}
+	if c.fatal != nil || (c.member == "" && c.pull.id == 0) {
+		c.left = true // there is no session to end
+	}
+}
+
+// Poll returns the requests to make now.
+func (c *Consumer) Poll(now model.Mono) []Send {
+	var sends []Send
+	if c.left || (c.fatal != nil && !c.leaving) {
 		return nil
 	}
-	if _, ok := s.Topic(to); !ok {
-		return model.TopicNotFound(s, to)
+	if c.ackReady() <= now {
+		sends = append(sends, c.sendAck(now))
 	}
-	// edges are the dead-letter topics of each topic's subscriptions, in order.
-	edges := map[string][]string{}
-	for _, d := range s.subscriptions {
-		if next := d.Settings.DeadLetterTopic; next != "" {
-			edges[d.TopicName] = append(edges[d.TopicName], next)
-		}
+	if c.pullReady() <= now {
+		c.pull.id = c.nextID()
+		c.pulledAt, c.lastBeat = now, now
+		sends = append(sends, c.send(c.pull.id, c.cfg.Wait, &call.Pull{
+			Subscription: c.cfg.Subscription, Member: c.member, Static: c.cfg.Static, PullSequence: c.sequence,
+			MaxMessages: min(c.cfg.MaxMessages, uint32(c.cfg.MaxBuffered-c.held)), MaxBytes: c.cfg.MaxBytes,
+			Wait: c.cfg.Wait,
+		}))
 	}
-	seen := map[string]bool{}
-	paths := [][]string{{topic, to}}
-	for len(paths) > 0 {
-		path := paths[0]
-		paths = paths[1:]
-		at := path[len(path)-1]
-		if at == topic {
-			return model.Invalid("dead_letter_topic", "messages would go round in a circle: %s",
-				strings.Join(path, " → "))
-		}
-		if seen[at] {
-			continue
-		}
-		seen[at] = true
-		for _, next := range edges[at] {
-			paths = append(paths, append(slices.Clone(path), next))
-		}
+	if c.beatReady() <= now {
+		c.beat.id = c.nextID()
+		c.lastBeat = now
+		sends = append(sends, c.send(c.beat.id, 0, &call.ExtendLease{
+			Subscription: c.cfg.Subscription, Member: c.member, Generation: c.latest(),
+		}))
 	}
-	return nil
+	if c.leaveReady() <= now {
+		c.leave.id = c.nextID()
+		sends = append(sends, c.send(c.leave.id, 0, &call.LeaveSubscription{
+			Subscription: c.cfg.Subscription, Member: c.member,
+		}))
+	}
+	return sends
+}
+
+func (c *Consumer) send(id uint64, wait time.Duration, r call.Client) Send {
+	return Send{ID: id, Call: r, Deadline: wait + c.cfg.TryTimeout, Route: Route{Subscription: c.cfg.Subscription}}
+}
+
+func (c *Consumer) nextID() uint64 {
+	c.lastID++
+	return c.lastID
+}
+
+// Next is when to call Poll again, unless Processed, Leave or Done comes first.
+func (c *Consumer) Next() model.Mono {
+	if c.left || (c.fatal != nil && !c.leaving) {
+		return model.Never
+	}
+	return min(c.ackReady(), c.pullReady(), c.beatReady(), c.leaveReady())
+}
+
+func (c *Consumer) pullReady() model.Mono {
+	if c.leaving || c.fatal != nil || c.held >= c.cfg.LowMark {
+		return model.Never
+	}
+	return c.pull.next()
+}
+
+// beatReady: a pull in flight renews the session when it arrives and while it
+// waits, but whether it arrived is not known before its answer.
+func (c *Consumer) beatReady() model.Mono {
+	if c.leaving || c.member == "" || c.beat.id != 0 {
+		return model.Never
+	}
+	return max(c.beat.at, c.lastBeat.Add(c.cfg.SessionTimeout/3))
+}
+
+func (c *Consumer) ackReady() model.Mono {
+	if c.ack.id != 0 || c.ackDue == model.Never {
+		return model.Never
+	}
+	return max(c.ackDue, c.ack.at)
+}
+
+func (c *Consumer) leaveReady() model.Mono {
+	// The pull under way ends first: until it has, it could join again.
+	if !c.leaving || c.ackDue != model.Never || c.ack.id != 0 || c.pull.id != 0 {
+		return model.Never
+	}
+	return c.leave.next()
+}
+
+// latest is the newest generation this consumer was told.
+func (c *Consumer) latest() (g model.Generation) {
+	for _, t := range c.order {
+		g = max(g, t.generation)
+	}
+	return g
+}
+
+// Done brings a request's answer; see the package comment.
+func (c *Consumer) Done(now model.Mono, id uint64, result call.ClientResult, err *model.Error) {
+	switch id {
+	case 0:
+	case c.pull.id:
+		c.pulled(now, result, err)
+	case c.ack.id:
+		c.acked(now, result, err)
+	case c.beat.id:
+		c.beaten(now, err)
+	case c.leave.id:
+		c.leaveDone(now, err)
+	}
+}
+
+func (c *Consumer) leaveDone(now model.Mono, err *model.Error) {
+	if err != nil && judge(err) != final && c.leave.failures < 3 {
+		c.leave.failed(now, &c.backoff, err)
+		return
+	}
+	c.left = true // at worst the session ends by its timeout
+}
+
+// beaten handles a heartbeat's answer.
+func (c *Consumer) beaten(now model.Mono, err *model.Error) {
+	if err == nil {
+		c.beat.succeeded()
+		return
+	}
+	c.beat.failed(now, &c.backoff, err)
+	if judge(err) == final {
+		// The session is over: others own the partitions by now. The next pull joins again.
+		c.Drop()
+	}
+}
+
+func (c *Consumer) pulled(now model.Mono, result call.ClientResult, err *model.Error) {
+	if c.leaving {
+		c.pull.id = 0
+		if r, ok := result.(*call.PullResult); ok && err == nil {
+			c.member = r.Member
+		}
+		c.left = c.left || c.member == ""
+		return
+	}
+	r, ok := result.(*call.PullResult)
+	if err == nil && !ok {
+		err = answered(nil)
+	}
+	if err == nil {
+		err = c.receive(r)
+	}
+	if err == nil {
+		c.pull.succeeded()
+		c.failure = nil
+		c.member = r.Member
+		c.sequence++
+		c.pace(now, len(r.Ranges) == 0)
+		return
+	}
+	c.pull.failed(now, &c.backoff, err)
+	c.failure = err
+	switch {
+	case err.Reason == model.ReasonFenced:
+		c.Drop()
+	case judge(err) == final || err.Code == model.DataLoss:
+		c.fatal = err
+		c.Drop()
+	}
+}
+
+// maxPace is the longest pause between pulls that bring nothing and do not wait.
+const maxPace = 250 * time.Millisecond
+
+// pace keeps a consumer from asking in a tight loop when the broker does not wait.
+func (c *Consumer) pace(now model.Mono, empty bool) {
+	if !empty || (c.cfg.Wait > 0 && now.Sub(c.pulledAt) >= c.cfg.Wait/2) {
+		c.empties = 0
+		return
+	}
+	c.empties++
+	c.pull.at = now.Add(min(c.backoff.after(c.empties, nil), maxPace))
 }

@@ -1,0 +1,28 @@
+// Package sim runs a whole cluster - the production core and host, unchanged -
+// in virtual time, breaks its network, disks, clocks and processes by a seed,
+// and judges what happened.
+//
+// It owns: the event heap, the clocks, the nodes' lanes, the nemesis, the
+// workload, the trace, the invariants and the scenario language.
+//
+// Duties and invariants:
+//   - One run is one goroutine and one heap ordered by (virtual time, sequence).
+//     Everything random comes from one seed through streams named by concern
+//     (network, disks, clocks, workload, nemesis, every node), so that taking
+//     one fault away leaves the other concerns' draws as they were.
+//   - The same seed and options give the same trace hash, in any process.
+//   - A run has two phases. Safety: clients work while faults strike. Liveness:
+//     everything is healed, and within a bound every publish must succeed, every
+//     subscription must drain and the replicas must converge.
+//   - A verdict is one of passed, safety broken, liveness broken, crashed,
+//     undecided. Running out of a checker's budget is never a pass.
+//
+// The fault budget: no disk ever loses data that was synced. Any number of
+// nodes may crash, pause and be cut off at the same time during the safety
+// phase: that costs availability, and must cost nothing else. Clocks drift by
+// at most half a percent and jump by seconds. Hence every acknowledged message
+// must be there at the end, on every replica.
+//
+// Units: virtual time is a time.Duration since the run began; rates are
+// chances in 10,000.
+package sim

@@ -9,8 +9,10 @@ import (
 	"github.com/tapedeck/tapedeck/core"
 	"github.com/tapedeck/tapedeck/core/call"
 	"github.com/tapedeck/tapedeck/core/model"
+	"github.com/tapedeck/tapedeck/disk"
 	"github.com/tapedeck/tapedeck/disk/record"
 	"github.com/tapedeck/tapedeck/node"
+	"github.com/tapedeck/tapedeck/sim/simdisk"
 )
 
 // farAway is the time beyond which a wake is not scheduled: no run lasts that long.
@@ -24,7 +26,8 @@ type simNode struct {
 	index int
 	id    model.NodeID
 	clock clock
-	disk  *nodeDisk
+	disk  *simdisk.Disk
+	fs    disk.FS // of this boot
 	host  *node.Host
 	rand  *stream // of this node's boots
 
@@ -33,6 +36,8 @@ type simNode struct {
 	paused   bool
 	deferred []func() // what came in while paused
 	slow     bool     // a slow disk: work takes ten times as long
+	stalled  bool     // the journal completes nothing
+	waiting  func()   // the write that the stall holds back
 
 	journal journalLane
 	lanes   map[node.Lane]*lane
@@ -63,7 +68,7 @@ type wake struct {
 func newNode(w *World, index int, c clock) *simNode {
 	n := &simNode{w: w, index: index, id: w.ids[index], clock: c}
 	n.rand = newStream(w.opts.Seed, "node "+string(n.id))
-	n.disk = newDisk(w, n)
+	n.disk = simdisk.New()
 	return n
 }
 
@@ -96,9 +101,11 @@ func (n *simNode) start() {
 	w := n.w
 	n.boot++
 	n.up, n.paused, n.deferred = true, false, nil
+	n.stalled, n.waiting = false, nil
 	n.journal, n.lanes, n.wake = journalLane{}, map[node.Lane]*lane{}, wake{}
 	n.pending = map[uint64]*request{}
 	n.clock.boot(w.loop.now, model.Mono(n.rand.Int64N(int64(time.Hour))))
+	n.fs = n.disk.FS()
 	host, err := node.Open(n.config())
 	w.trace.note(w.loop.now, n.index, kindStart, n.boot)
 	if err != nil {
@@ -119,7 +126,7 @@ func (n *simNode) config() node.Config {
 	for _, id := range n.w.ids {
 		cfg.Peers = append(cfg.Peers, model.Node{ID: id, Address: string(id) + ":7070"})
 	}
-	return node.Config{Core: cfg, FS: n.disk.fs, Journal: n.disk.engine(),
+	return node.Config{Core: cfg, FS: n.fs, Journal: n.engine(),
 		NewDisk: model.DiskID(n.rand.Uint64() | 1)}
 }
 
@@ -138,21 +145,6 @@ func (n *simNode) crash(keep unsynced) {
 	n.host = nil
 	w.net.NodeDown(n.id, w.ids)
 	n.failPending()
-}
-
-// dying carries out part of the queued disk work, without its syncs, and then
-// lets the disk lose what it may.
-func (n *simNode) dying(keep unsynced) {
-	s := n.w.crashes
-	works := append(append([]*node.JournalWork(nil), n.journal.doing...), n.journal.queue...)
-	if keep != loseUnsynced {
-		n.disk.failSyncs(true)
-		if len(works) > 0 {
-			n.host.DoJournal(works[:1+s.IntN(len(works))])
-		}
-		n.disk.failSyncs(false)
-	}
-	n.disk.crash(keep, s)
 }
 
 // pause stalls the process; resume lets it take up what came meanwhile.
@@ -247,16 +239,33 @@ func (n *simNode) writeJournal() {
 	if stalled {
 		d += o.StallFor
 	}
-	n.w.loop.after(n.slowed(d), n.live(func() {
-		then := n.host.DoJournal(j.doing)
-		j.doing = nil
-		if then != nil {
-			n.continueLater(kindJournal, then)
-		}
-		if len(j.queue) > 0 {
-			n.writeJournal()
-		}
-	}))
+	n.w.loop.after(n.slowed(d), n.live(n.journalWritten))
+}
+
+// journalWritten completes the write under way and begins the next.
+func (n *simNode) journalWritten() {
+	j := &n.journal
+	if n.stalled {
+		n.waiting = n.live(n.journalWritten)
+		return
+	}
+	then := n.host.DoJournal(j.doing)
+	j.doing = nil
+	if then != nil {
+		n.continueLater(kindJournal, then)
+	}
+	if len(j.queue) > 0 {
+		n.writeJournal()
+	}
+}
+
+// unstall lets a stalled journal go on.
+func (n *simNode) unstall() {
+	n.stalled = false
+	if waiting := n.waiting; waiting != nil {
+		n.waiting = nil
+		waiting()
+	}
 }
 
 // continueLater runs a continuation on the node's thread after the small delay

@@ -1,0 +1,279 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// bugsCommand plants each bug and sweeps until it is caught.
+type bugsCommand struct {
+	Only    []int `help:"Numbers of the bugs to plant; all by default."`
+	Most    int   `default:"500" help:"Seeds to try at most."`
+	Workers int   `help:"Runs at a time; the number of cores by default."`
+}
+
+// bug is one file of scenarios/bugs: a change of the product's text, made at
+// build time only.
+type bug struct {
+	path   string
+	number int
+	name   string
+	seen   string   // where in the real world
+	by     []string // checkers that may catch it
+	edits  []edit
+}
+
+// edit replaces exactly one occurrence of a text in a file.
+type edit struct{ file, text, by string }
+
+// parseBug reads a bug file:
+//
+//	# comment
+//	number: 2
+//	name: ack before fsync
+//	seen in: NATS 7564
+//	caught by: lost write, leader completeness
+//	file: core/replica/replica.go
+//	---- text
+//	what stands there
+//	---- by
+//	what shall stand there
+//	----
+func parseBug(path, content string) (b bug, err error) {
+	b.path = path
+	section, file := "", ""
+	var text, by strings.Builder
+	for i, line := range strings.Split(strings.TrimRight(content, "\n"), "\n") {
+		key, value, isField := strings.Cut(line, ": ")
+		switch {
+		case line == "---- text" && section == "" && file != "":
+			section = "text"
+		case line == "---- by" && section == "text":
+			section = "by"
+		case line == "----" && section == "by":
+			b.edits = append(b.edits, edit{file, text.String(), by.String()})
+			text.Reset()
+			by.Reset()
+			section = ""
+		case section == "text":
+			text.WriteString(line + "\n")
+		case section == "by":
+			by.WriteString(line + "\n")
+		case line == "" || strings.HasPrefix(line, "#"):
+		case isField && key == "number":
+			if b.number, err = strconv.Atoi(value); err != nil {
+				return b, fmt.Errorf("%s:%d: %w", path, i+1, err)
+			}
+		case isField && key == "name":
+			b.name = value
+		case isField && key == "seen in":
+			b.seen = value
+		case isField && key == "caught by":
+			b.by = strings.Split(value, ", ")
+		case isField && key == "file":
+			file = value
+		default:
+			return b, fmt.Errorf("%s:%d: %q does not belong here", path, i+1, line)
+		}
+	}
+	if section != "" || b.number == 0 || b.name == "" || b.seen == "" || len(b.by) == 0 || len(b.edits) == 0 {
+		return b, fmt.Errorf("%s: needs number, name, seen in, caught by, file, text and by", path)
+	}
+	return b, nil
+}
+
+// moduleRoot is the folder of go.mod.
+func moduleRoot() (string, error) {
+	b, err := exec.Command("go", "env", "GOMOD").Output()
+	path := strings.TrimSpace(string(b))
+	if err != nil || path == "" || path == os.DevNull {
+		return "", errors.New("not inside the source tree: bugs are planted by building it")
+	}
+	return filepath.Dir(path), nil
+}
+
+// Run implements the command.
+func (c *bugsCommand) Run(out *output) error {
+	root, err := moduleRoot()
+	if err != nil {
+		return err
+	}
+	bugs, err := readBugs(root, c.Only)
+	if err != nil {
+		return err
+	}
+	temp, err := os.MkdirTemp("", "tapedeck-bugs-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(temp)
+	most, missed := 0, false
+	fmt.Fprintln(out, "| number | bug | caught by | seeds to catch |")
+	fmt.Fprintln(out, "| --- | --- | --- | --- |")
+	for _, b := range bugs {
+		row, seeds, err := c.plant(root, temp, b)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintln(out, row)
+		missed = missed || seeds == 0
+		most = max(most, seeds)
+	}
+	control := sweepCommand{Seeds: fmt.Sprintf("1..%d", max(most, 1)), Workers: c.Workers}
+	t := control.sweep(out, 1, uint64(max(most, 1)))
+	fmt.Fprintf(out, "control   nothing planted: %d seeds, %d failed\n", t.seeds, len(t.failed))
+	for _, r := range t.failed {
+		out.worsen(r.Exit)
+	}
+	if missed {
+		out.worsen(10)
+	}
+	return nil
+}
+
+// readBugs reads all bug files, by number; all must apply.
+func readBugs(root string, only []int) (bugs []bug, err error) {
+	files, err := filepath.Glob(filepath.Join(root, "scenarios", "bugs", "*.txt"))
+	if err != nil {
+		return nil, err
+	}
+	for _, path := range files {
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		if strings.HasSuffix(path, ".shrunk.txt") {
+			continue
+		}
+		b, err := parseBug(path, string(content))
+		if err != nil {
+			return nil, err
+		}
+		if _, err := b.apply(root); err != nil {
+			return nil, err
+		}
+		if len(only) == 0 || slices.Contains(only, b.number) {
+			bugs = append(bugs, b)
+		}
+	}
+	slices.SortStableFunc(bugs, func(a, b bug) int { return a.number - b.number })
+	if len(bugs) == 0 {
+		return nil, errors.New("no such bug in scenarios/bugs")
+	}
+	return bugs, nil
+}
+
+// apply returns the changed files' contents, by path.
+func (b *bug) apply(root string) (map[string]string, error) {
+	changed := map[string]string{}
+	for _, e := range b.edits {
+		path := filepath.Join(root, filepath.FromSlash(e.file))
+		text, there := changed[path]
+		if !there {
+			raw, err := os.ReadFile(path)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", b.path, err)
+			}
+			text = string(raw)
+		}
+		if n := strings.Count(text, e.text); n != 1 {
+			return nil, fmt.Errorf("%s: its text is found %d times in %s, not once; bring the bug up to date", b.path, n,
+				e.file)
+		}
+		changed[path] = strings.Replace(text, e.text, e.by, 1)
+	}
+	return changed, nil
+}
+
+// plant builds the simulator with the bug in and sweeps it; seeds is 0 if the
+// bug was missed.
+func (c *bugsCommand) plant(root, temp string, b bug) (row string, seeds int, err error) {
+	binary, err := b.build(root, temp)
+	if err != nil {
+		return "", 0, err
+	}
+	args := []string{"sweep", "--first", fmt.Sprintf("--seeds=1..%d", c.Most)}
+	if c.Workers > 0 {
+		args = append(args, "--workers", strconv.Itoa(c.Workers))
+	}
+	printed, err := exec.Command(binary, args...).Output()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		return "", 0, err
+	}
+	seed, why := firstVerdict(string(printed))
+	if seed == 0 {
+		return fmt.Sprintf("| %d | %s (%s) | MISSED | over %d |", b.number, b.name, b.seen, c.Most), 0, nil
+	}
+	by, expected := caughtBy(why, b.by)
+	if !expected {
+		return fmt.Sprintf("| %d | %s (%s) | MISSED by %s; seen: %s | %d |", b.number, b.name, b.seen,
+			strings.Join(b.by, ", "), why, seed), 0, nil
+	}
+	return fmt.Sprintf("| %d | %s (%s) | %s | %d |", b.number, b.name, b.seen, by, seed), seed, nil
+}
+
+// caughtBy says whether one of the checkers named gave the verdict.
+func caughtBy(why string, names []string) (string, bool) {
+	for _, name := range names {
+		if strings.HasPrefix(why, name) {
+			return name, true
+		}
+	}
+	return "", false
+}
+
+// firstVerdict finds the lowest failed seed in a sweep's output, and why.
+func firstVerdict(printed string) (seed int, why string) {
+	for line := range strings.Lines(printed) {
+		rest, ok := strings.CutPrefix(strings.TrimSpace(line), "verdict   seed ")
+		if !ok {
+			continue
+		}
+		number, text, _ := strings.Cut(rest, " ")
+		n, err := strconv.Atoi(number)
+		if err == nil && (seed == 0 || n < seed) {
+			_, cause, _ := strings.Cut(text, ": ")
+			seed, why = n, cause
+		}
+	}
+	return seed, why
+}
+
+// build compiles the simulator with the bug laid over the source tree, which
+// stays as it is.
+func (b *bug) build(root, temp string) (string, error) {
+	changed, err := b.apply(root)
+	if err != nil {
+		return "", err
+	}
+	replace := map[string]string{}
+	for path, text := range changed {
+		to := filepath.Join(temp, fmt.Sprintf("bug%d-%d.go", b.number, len(replace)))
+		if err := os.WriteFile(to, []byte(text), 0o644); err != nil {
+			return "", err
+		}
+		replace[path] = to
+	}
+	overlay, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		return "", err
+	}
+	config, binary := filepath.Join(temp, "overlay.json"), filepath.Join(temp, fmt.Sprintf("sim-bug%d", b.number))
+	if err := os.WriteFile(config, overlay, 0o644); err != nil {
+		return "", err
+	}
+	cmd := exec.Command("go", "build", "-overlay", config, "-o", binary, "./cmd/tapedeck-sim")
+	cmd.Dir = root
+	if printed, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%s: building with the bug: %w\n%s", b.path, err, printed)
+	}
+	return binary, nil
+}

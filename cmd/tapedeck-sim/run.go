@@ -1,0 +1,62 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/tapedeck/tapedeck/sim"
+)
+
+// runCommand runs one seed.
+type runCommand struct {
+	Seed  uint64 `required:"" help:"The seed."`
+	Trace bool   `help:"Print a line per interesting event."`
+	Quiet bool   `help:"Print the verdict only."`
+}
+
+// Run implements the command.
+func (c *runCommand) Run(out *output) error {
+	o := sim.FromSeed(c.Seed)
+	if !c.Quiet {
+		fmt.Fprint(out, o)
+	}
+	var line func(string)
+	if c.Trace {
+		line = func(s string) { fmt.Fprintln(out, s) }
+	}
+	began := time.Now()
+	r := sim.Run(o, line)
+	took := time.Since(began)
+	if !c.Quiet {
+		printProbes(out, r.Probes)
+	}
+	printVerdict(out, c.Seed, r)
+	fmt.Fprintf(out, "cost      %d events, %d calls, %d messages, %.1f virtual seconds in %v\n", r.Events, r.Operations,
+		r.Acked, r.Virtual.Seconds(), took.Round(time.Millisecond))
+	fmt.Fprintf(out, "trace     %016x\n", r.Hash)
+	fmt.Fprintf(out, "version   %s\n", version())
+	out.worsen(r.Exit)
+	return nil
+}
+
+func printProbes(out *output, probes map[string]int) {
+	for _, name := range slices.Sorted(maps.Keys(probes)) {
+		fmt.Fprintf(out, "probe     %6d %s\n", probes[name], name)
+	}
+}
+
+func printVerdict(out *output, seed uint64, r sim.Result) {
+	fmt.Fprintf(out, "verdict   seed %d %s", seed, sim.ExitName(r.Exit))
+	if r.Why != "" {
+		fmt.Fprintf(out, ": %s", r.Why)
+	}
+	fmt.Fprintln(out)
+	if len(r.Report.Verdicts) > 0 {
+		fmt.Fprintf(out, "          %s\n", r.Report)
+	}
+	if r.Stack != "" {
+		fmt.Fprintln(out, r.Stack)
+	}
+}

@@ -5,82 +5,57 @@ import (
 	"go.etcd.io/raft/v3"
 	pb "go.etcd.io/raft/v3/raftpb"
 
+	"github.com/tapedeck/tapedeck/checker"
 	"github.com/tapedeck/tapedeck/core"
 	"github.com/tapedeck/tapedeck/core/model"
+	"github.com/tapedeck/tapedeck/core/partition"
 	"github.com/tapedeck/tapedeck/core/replica"
+	"github.com/tapedeck/tapedeck/core/subscription"
 )
 
 // stateEvery is the distance of applied indexes at which the replicas' states
 // are compared; at the end of a run they are compared whatever the index.
 const stateEvery = 16
 
-// invariants judge the inside of the nodes after every event, for the groups
-// that the event touched.
+// invariants feed the checker what an event changed: only the groups that it
+// touched are looked at, and of their logs only what is new.
 type invariants struct {
-	w      *World
-	groups map[model.GroupID]*groupFacts
-	// now is each live node's replicas as last seen, by node and group.
-	now []map[model.GroupID]*replicaFacts
+	w       *World
+	watch   *checker.Invariants
+	leaders map[leadership]bool // already checked
+	// seen is each live node's replicas as last looked at, by node and group.
+	seen []map[model.GroupID]*lastLook
 }
 
-// entryID is what log matching compares: equal index and term, equal content.
-type entryID struct{ term, hash uint64 }
-
-// groupFacts is what the whole cluster must agree on about a group.
-type groupFacts struct {
-	leaders map[uint64]model.ReplicaID // by term
-	// committed entries, [base, base+len); by is the least term a replica that
-	// knew the entry to be committed was in.
-	base      uint64
-	committed []committedEntry
-	content   map[entryKey]uint64  // log matching: (index, term) → hash
-	states    map[uint64]stateSeen // by applied index
-	owners    map[ownerKey]model.MemberID
+type leadership struct {
+	group model.GroupID
+	term  uint64
+	at    model.ReplicaID
 }
 
-type committedEntry struct {
-	entryID
-	by uint64
-}
-
-type entryKey struct{ index, term uint64 }
-
-type stateSeen struct {
-	hash uint64
-	node model.NodeID
-}
-
-type ownerKey struct {
-	subscription model.SubscriptionID
-	partition    model.Partition
-	fence        model.Generation
-}
-
-// replicaFacts is one replica as last seen in this boot.
-type replicaFacts struct {
-	term, commit, applied, checked uint64
-	terms                          map[uint64]uint64 // terms of its log by index, as far as checked
-	last                           uint64
-	highWatermark                  model.Offset
+// lastLook is one replica as last seen in this boot.
+type lastLook struct {
+	term, commit, applied   uint64
+	durableTerm, durableFor uint64
+	checked                 uint64            // committed entries up to it were compared
+	terms                   map[uint64]uint64 // terms of its log by index, up to last
+	last                    uint64
 }
 
 func newInvariants(w *World) *invariants {
-	return &invariants{w: w, groups: map[model.GroupID]*groupFacts{},
-		now: make([]map[model.GroupID]*replicaFacts, w.opts.Nodes)}
+	return &invariants{w: w, watch: checker.NewInvariants(), leaders: map[leadership]bool{},
+		seen: make([]map[model.GroupID]*lastLook, w.opts.Nodes)}
 }
 
 // started and stopped begin and end a boot.
-func (v *invariants) started(n *simNode) { v.now[n.index] = map[model.GroupID]*replicaFacts{} }
-func (v *invariants) stopped(n *simNode) { v.now[n.index] = nil }
+func (v *invariants) started(n *simNode) { v.seen[n.index] = map[model.GroupID]*lastLook{} }
+func (v *invariants) stopped(n *simNode) { v.seen[n.index] = nil }
 
-func (v *invariants) facts(id model.GroupID) *groupFacts {
-	g := v.groups[id]
-	if g == nil {
-		g = &groupFacts{leaders: map[uint64]model.ReplicaID{}, content: map[entryKey]uint64{},
-			states: map[uint64]stateSeen{}, owners: map[ownerKey]model.MemberID{}}
-		v.groups[id] = g
+// judge passes a violation on.
+func (v *invariants) judge(n *simNode, broken *checker.Violation) {
+	if broken != nil {
+		v.w.violate(broken.Invariant, "%s: %s", n.id, broken.Detail)
 	}
-	return g
 }
 
 // after judges a node after a step.
@@ -88,160 +63,107 @@ func (v *invariants) after(n *simNode) {
 	shard := n.host.Shard()
 	for _, id := range shard.Touched() {
 		if r := shard.Replica(id); r != nil {
-			v.replica(n, id, r)
+			v.replica(n, r)
 		}
 	}
 }
 
-func (v *invariants) replica(n *simNode, id model.GroupID, r *replica.Replica) {
+func (v *invariants) replica(n *simNode, r *replica.Replica) {
 	view := r.View()
-	g := v.facts(id)
-	seen := v.now[n.index][id]
-	if seen == nil {
-		seen = &replicaFacts{terms: map[uint64]uint64{}}
-		v.now[n.index][id] = seen
+	look := v.seen[n.index][view.Group]
+	if look == nil {
+		look = &lastLook{terms: map[uint64]uint64{}}
+		v.seen[n.index][view.Group] = look
+		v.judge(n, v.watch.Started(view.Group, view.Replica, view.DurableTerm, model.ReplicaID(view.DurableVote)))
+		look.durableTerm, look.durableFor = view.DurableTerm, view.DurableVote
 	}
-	v.progress(n, &view, seen)
-	v.logMatching(n, r, &view, g, seen)
-	v.committed(n, r, &view, g, seen)
+	v.progress(n, &view, look)
+	v.log(n, r, &view, look)
 	if view.Role == raft.StateLeader {
-		v.leader(n, r, &view, g)
+		v.leader(n, r, &view)
 	}
-	if view.Applied != seen.applied {
-		seen.applied = view.Applied
-		if view.Applied%stateEvery == 0 {
-			v.state(n, &view, g)
-		}
+	if view.Applied != look.applied {
+		look.applied = view.Applied
+		v.machine(n, &view)
 	}
-	v.machine(n, &view, g, seen)
 }
 
-// progress: term, commit and applied never go back within a boot; nothing is
-// applied before it is committed.
-func (v *invariants) progress(n *simNode, view *replica.View, seen *replicaFacts) {
-	if view.Term < seen.term {
-		v.w.violate("term backwards", "%s group %d: term %d after %d", n.id, view.Group, view.Term, seen.term)
+// progress: term, commit and applied never go back within a boot, nothing is
+// applied before it is committed, and a durable vote is not taken back.
+func (v *invariants) progress(n *simNode, view *replica.View, look *lastLook) {
+	if view.Term < look.term || view.Commit < look.commit || view.Applied < look.applied || view.Applied > view.Commit {
+		v.w.violate("progress", "%s group %d: term, commit, applied went from %d, %d, %d to %d, %d, %d", n.id, view.Group,
+			look.term, look.commit, look.applied, view.Term, view.Commit, view.Applied)
 	}
-	if view.Commit < seen.commit {
-		v.w.violate("commit backwards", "%s group %d: commit %d after %d", n.id, view.Group, view.Commit, seen.commit)
+	look.term, look.commit = view.Term, view.Commit
+	if view.DurableTerm != look.durableTerm || view.DurableVote != look.durableFor {
+		look.durableTerm, look.durableFor = view.DurableTerm, view.DurableVote
+		v.judge(n, v.watch.Durable(view.Group, view.Replica, view.DurableTerm, model.ReplicaID(view.DurableVote)))
 	}
-	if view.Applied < seen.applied {
-		v.w.violate("applied backwards", "%s group %d: applied %d after %d", n.id, view.Group, view.Applied,
-			seen.applied)
-	}
-	if view.Applied > view.Commit {
-		v.w.violate("applied above commit", "%s group %d: applied %d, commit %d", n.id, view.Group, view.Applied,
-			view.Commit)
-	}
-	seen.term, seen.commit = view.Term, view.Commit
 }
 
-// logMatching: entries of equal index and term are equal on all replicas. Only
-// what changed since the last look is read.
-func (v *invariants) logMatching(n *simNode, r *replica.Replica, view *replica.View, g *groupFacts,
-	seen *replicaFacts) {
+// log feeds the entries that are new since the last look, and those newly
+// committed.
+func (v *invariants) log(n *simNode, r *replica.Replica, view *replica.View, look *lastLook) {
 	for i := view.Last; i >= max(view.First, 1); i-- {
 		term, data, ok := r.Entry(i)
-		if !ok || i <= seen.last && seen.terms[i] == term {
+		if !ok || i <= look.last && look.terms[i] == term {
 			break
 		}
-		seen.terms[i] = term
-		hash := xxhash.Sum64(data)
-		k := entryKey{i, term}
-		if old, there := g.content[k]; !there {
-			g.content[k] = hash
-		} else if old != hash {
-			v.w.violate("log matching", "%s group %d: entry %d of term %d differs from another replica's",
-				n.id, view.Group, i, term)
-		}
+		look.terms[i] = term
+		v.judge(n, v.watch.Entry(view.Group, view.Replica, i, term, xxhash.Sum64(data)))
 	}
-	for i := view.Last + 1; i <= seen.last; i++ {
-		delete(seen.terms, i)
+	for i := view.Last + 1; i <= look.last; i++ {
+		delete(look.terms, i)
 	}
-	seen.last = view.Last
-}
-
-// committed: what is committed anywhere at an index is the same everywhere.
-func (v *invariants) committed(n *simNode, r *replica.Replica, view *replica.View, g *groupFacts,
-	seen *replicaFacts) {
-	from := max(seen.checked+1, view.First)
-	to := min(view.Commit, view.Last)
-	for i := from; i <= to; i++ {
+	look.last = view.Last
+	for i := max(look.checked+1, view.First); i <= min(view.Commit, view.Last); i++ {
 		term, data, ok := r.Entry(i)
 		if !ok {
 			return
 		}
-		seen.checked = i
-		v.agree(n, view, g, i, entryID{term, xxhash.Sum64(data)})
-	}
-}
-
-func (v *invariants) agree(n *simNode, view *replica.View, g *groupFacts, index uint64, e entryID) {
-	if len(g.committed) == 0 {
-		g.base = index
-	}
-	end := g.base + uint64(len(g.committed))
-	switch {
-	case index < g.base: // before anybody looked
-	case index < end:
-		c := &g.committed[index-g.base]
-		if c.entryID != e {
-			v.w.violate("committed entries differ", "%s group %d: entry %d is of term %d, elsewhere of term %d",
-				n.id, view.Group, index, e.term, c.term)
-		}
-		c.by = min(c.by, view.Term)
-	case index == end:
-		g.committed = append(g.committed, committedEntry{e, view.Term})
-	default: // the window of whoever committed those between is gone
-		g.base, g.committed = index, append(g.committed[:0], committedEntry{e, view.Term})
+		look.checked = i
+		v.judge(n, v.watch.Committed(view.Group, view.Replica, view.Term, i, term, xxhash.Sum64(data)))
 	}
 }
 
 // leader: one leader per term, and it has every entry committed in an earlier one.
-func (v *invariants) leader(n *simNode, r *replica.Replica, view *replica.View, g *groupFacts) {
-	old, there := g.leaders[view.Term]
-	if there {
-		if old != view.Replica {
-			v.w.violate("one leader per term", "group %d: replicas %d and %d lead in term %d", view.Group, old,
-				view.Replica, view.Term)
-		}
+func (v *invariants) leader(n *simNode, r *replica.Replica, view *replica.View) {
+	k := leadership{view.Group, view.Term, view.Replica}
+	if v.leaders[k] {
 		return
 	}
-	g.leaders[view.Term] = view.Replica
-	for i := len(g.committed) - 1; i >= 0; i-- {
-		index := g.base + uint64(i)
-		c := &g.committed[i]
-		if index <= view.Commit {
-			return
-		}
-		if c.by >= view.Term {
-			continue
-		}
-		if term, _, ok := r.Entry(index); !ok || term != c.term {
-			v.w.violate("leader completeness", "%s leads group %d in term %d without entry %d, committed in term %d",
-				n.id, view.Group, view.Term, index, c.by)
-			return
-		}
+	v.leaders[k] = true
+	v.judge(n, v.watch.Leader(view.Group, view.Term, view.Replica))
+	v.judge(n, v.watch.NewLeader(view.Group, view.Term, view.Replica, view.Last, func(i uint64) (uint64, bool) {
+		term, _, ok := r.Entry(i)
+		return term, ok
+	}))
+}
+
+// machine: what the replicas made of the log. Machines that applied the same
+// entries are equal, whether they applied them live or after a restart.
+func (v *invariants) machine(n *simNode, view *replica.View) {
+	if view.Applied%stateEvery == 0 {
+		hash := xxhash.Sum64(view.Machine.Snapshot())
+		v.judge(n, v.watch.Applied(view.Group, view.Replica, view.Applied, hash))
+	}
+	switch m := view.Machine.(type) {
+	case *partition.Machine:
+		v.judge(n, v.watch.HighWatermark(view.Group, view.Replica, m.HighWatermark()))
+	case *subscription.Machine:
+		m.Each(func(id model.SubscriptionID, s subscription.View) {
+			for p := range s.Partitions {
+				o := &s.Partitions[p]
+				v.judge(n, v.watch.Owner(id, model.Partition(p), o.Fence, o.Owner))
+				v.judge(n, v.watch.Cursor(id, model.Partition(p), o.Cursor, o.Fence))
+			}
+		})
 	}
 }
 
-// state: machines that applied the same entries are equal, whether they applied
-// them live or after a restart.
-func (v *invariants) state(n *simNode, view *replica.View, g *groupFacts) {
-	hash := xxhash.Sum64(view.Machine.Snapshot())
-	old, there := g.states[view.Applied]
-	if !there {
-		g.states[view.Applied] = stateSeen{hash, n.id}
-		return
-	}
-	if old.hash != hash {
-		v.w.violate("replicas differ", "group %d at applied index %d: %s and %s have other states", view.Group,
-			view.Applied, old.node, n.id)
-	}
-}
-
-// sending: a vote request leaves only when the term it speaks for, and the vote
-// for itself in it, are durable. A lost term would be campaigned in twice.
+// sending: a vote, asked for or granted, leaves only when the term and the vote
+// it speaks for are durable. A lost term would be campaigned in twice.
 func (v *invariants) sending(n *simNode, to model.NodeID, packet []byte) {
 	p, err := core.DecodePacket(packet)
 	if err != nil {
@@ -249,19 +171,28 @@ func (v *invariants) sending(n *simNode, to model.NodeID, packet []byte) {
 		return
 	}
 	for _, m := range p.Raft {
-		if m.Message.GetType() != pb.MsgVote {
-			continue
-		}
 		r := n.host.Shard().Replica(m.Group)
 		if r == nil {
 			continue
 		}
-		view := r.View()
-		self := uint64(view.Replica)
-		if view.DurableTerm < m.Message.GetTerm() ||
-			view.DurableTerm == m.Message.GetTerm() && view.DurableVote != self {
-			v.w.violate("vote durable", "%s asks for votes in term %d of group %d; durable are term %d, vote %d",
-				n.id, m.Message.GetTerm(), m.Group, view.DurableTerm, view.DurableVote)
+		switch msg := m.Message; {
+		case msg.GetType() == pb.MsgVote:
+			v.durable(n, r)
+			v.judge(n, v.watch.VoteRequest(m.Group, r.Self(), msg.GetTerm()))
+		case msg.GetType() == pb.MsgVoteResp && !msg.GetReject():
+			v.durable(n, r)
+			v.judge(n, v.watch.VoteGrant(m.Group, r.Self(), msg.GetTerm(), model.ReplicaID(msg.GetTo())))
 		}
 	}
+}
+
+// durable brings the watch up to date with what the step under way found durable.
+func (v *invariants) durable(n *simNode, r *replica.Replica) {
+	view := r.View()
+	look := v.seen[n.index][view.Group]
+	if look == nil {
+		v.replica(n, r)
+		return
+	}
+	v.progress(n, &view, look)
 }

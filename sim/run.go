@@ -3,7 +3,6 @@ package sim
 import (
 	"fmt"
 	"runtime/debug"
-	"slices"
 	"strings"
 	"time"
 
@@ -94,7 +93,7 @@ func Run(o Options, line func(string)) (res Result) {
 		return Result{Exit: SafetyBroken, Why: w.broken.String()}
 	}
 	// Safety is judged whether or not the end was reached.
-	report := checker.Check(&r.rec.history, r.final, checkLimits)
+	report := checker.Check(&r.rec.history, r.final)
 	switch {
 	case report.Result() == checker.Failed:
 		f := report.Failures()[0]
@@ -331,8 +330,8 @@ func (w *World) diverging() string {
 		if !n.up {
 			return string(n.id) + " is down"
 		}
-		for _, r := range n.host.Shard().Replicas() {
-			v := r.View()
+		for _, id := range n.host.Shard().Replicas() {
+			v := n.host.Shard().Replica(id).View()
 			s := seen{n.id, v.Applied, xxhash.Sum64(v.Machine.Snapshot())}
 			old, there := groups[v.Group]
 			switch {
@@ -353,7 +352,7 @@ func (w *World) diverging() string {
 func (w *World) leaders() []*simNode {
 	var out []*simNode
 	for _, n := range w.nodes {
-		if n.up && slices.ContainsFunc(n.host.Shard().Replicas(), leads) {
+		if n.up && n.host.Shard().Load().Leading > 0 {
 			out = append(out, n)
 		}
 	}

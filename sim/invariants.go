@@ -156,7 +156,7 @@ func (v *invariants) machine(n *simNode, view *replica.View) {
 			for p := range s.Partitions {
 				o := &s.Partitions[p]
 				v.judge(n, v.watch.Owner(id, model.Partition(p), o.Fence, o.Owner))
-				v.judge(n, v.watch.Cursor(id, model.Partition(p), o.Cursor, o.Fence))
+				v.judge(n, v.watch.Cursor(id, model.Partition(p), view.Applied, o.Cursor, o.Fence))
 			}
 		})
 	}

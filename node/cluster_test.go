@@ -289,17 +289,22 @@ func TestPublishPullAckSeekAcrossNodes(t *testing.T) {
 func TestNothingIsLostOverCrashesOfAllNodes(t *testing.T) {
 	c := newCluster(t, 3, core.Limits{CheckpointBytes: 4 << 10, SegmentBytes: 2 << 10, WindowEntries: 8, HotBytes: 1 << 10})
 	c.createTopic("orders", 1, 3)
+	producer := must[*call.OpenProducerCallResult](t)(c.call("n1", &call.OpenProducerCall{Name: "p"}))
 	want := 0
+	send := func(via model.NodeID) {
+		t.Helper()
+		must[*call.PublishResult](t)(c.call(via, &call.Publish{Topic: "orders", Producer: producer.ID, Epoch: producer.Epoch,
+			Sequence: model.Sequence(want), Messages: []batch.Message{{Key: []byte("k"), Payload: []byte(fmt.Sprint(want))}}}))
+		want++
+	}
 	for round := range 12 {
 		for range 10 {
-			c.publish(c.names[(round+1)%3], "orders", "k", fmt.Sprint(want))
-			want++
+			send(c.names[(round+1)%3])
 		}
 		victim := c.names[round%3]
 		c.crash(victim)
 		for range 10 {
-			c.publish(c.names[(round+1)%3], "orders", "k", fmt.Sprint(want))
-			want++
+			send(c.names[(round+1)%3])
 		}
 		c.start(victim)
 	}

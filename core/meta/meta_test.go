@@ -2,6 +2,7 @@ package meta
 
 import (
 	"bytes"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -320,4 +321,43 @@ func TestApplyRefusesForeignEntries(t *testing.T) {
 		}
 	}()
 	m.Apply(newHost(), group.Entry{Index: 9, Data: []byte{99}})
+}
+
+func TestVersionIsTheEntrysIndex(t *testing.T) {
+	h, m := prepared(t)
+	h.index = 40 // entries without data are not applied
+	done := h.must(t, m, &call.CreateTopic{Name: "late"}).(*call.Done)
+	if done.MapVersion != 41 || m.Catalog().Version() != 41 {
+		t.Fatalf("answered %d, catalog is at %d", done.MapVersion, m.Catalog().Version())
+	}
+}
+
+func TestWhatWasReadStays(t *testing.T) {
+	h, m := prepared(t)
+	topics := m.Catalog().Topics()
+	bills, orders := topics[0], topics[1]
+	h.must(t, m, &call.UpdateTopic{Name: "bills", Partitions: 3})
+	h.must(t, m, &call.DeleteTopic{Name: "orders", Force: true})
+	h.must(t, m, &call.CreateTopic{Name: "a"})
+	if len(topics) != 2 || topics[0] != bills || topics[1] != orders || len(bills.Partitions) != 1 {
+		t.Fatalf("a list that was read became %v", topics)
+	}
+}
+
+func TestRestoreKeepsEveryField(t *testing.T) {
+	h, m := prepared(t)
+	h.must(t, m, &call.CreateTopic{Name: "full", Owner: "me", Partitions: 2, Settings: model.TopicSettings{
+		Replicas: 1, RetentionTime: 9 * day, RetentionBytes: 8, LocalRetentionTime: day, MaxMessageBytes: 7}})
+	h.must(t, m, &call.CreateSubscription{Topic: "full", Name: "s", StartsAt: []model.Offset{5},
+		Start: model.Start{Kind: model.StartTime, Time: 77}, Settings: model.SubscriptionSettings{
+			AckDeadline: 2 * time.Second, SessionTimeout: 3 * time.Second, MinBackoff: time.Second,
+			MaxBackoff: time.Minute, MaxInFlightMember: 4, MaxInFlight: 5}})
+	h.must(t, m, &call.OpenProducer{Name: "p"})
+	again := New(founding(1))
+	if err := again.Restore(m.Snapshot()); err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(m.state, again.state) {
+		t.Fatalf("restored\n%+v, was\n%+v", again.state, m.state)
+	}
 }

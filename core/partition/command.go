@@ -3,6 +3,7 @@ package partition
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/tapedeck/tapedeck/core/batch"
@@ -90,5 +91,5 @@ func minus(t model.Wall, d time.Duration) model.Wall {
 	if r := t - model.Wall(d); r < t {
 		return r
 	}
-	return -1 << 63
+	return math.MinInt64
 }

@@ -2,6 +2,7 @@ package partition
 
 import (
 	"bytes"
+	"math"
 	"slices"
 
 	"github.com/tapedeck/tapedeck/core/batch"
@@ -35,10 +36,10 @@ type leader struct {
 	// proposed until the queue is empty and the view is built anew.
 	broken bool
 
-	configured uint64 // greatest settings version proposed
-	trimming   bool   // a trim is under way
-	expiring   bool   // an expiry is
-	tendAt     model.Mono
+	settings settings // applied, or proposed last
+	trimming bool     // a trim is under way
+	expiring bool     // an expiry is
+	tendAt   model.Mono
 
 	spareAhead    []*ahead
 	spareProposal []*proposal
@@ -69,10 +70,8 @@ const nobody = ^group.Ref(0)
 // view is the batch; only for batches.
 func (p *proposal) view() batch.View { return batch.View(p.data) }
 
-func newLeader(s *state, now model.Mono) *leader {
-	l := &leader{ahead: map[model.ProducerID]*ahead{}, expired: -1 << 63, tendAt: now}
-	l.rebuild(s, now)
-	return l
+func newLeader() *leader {
+	return &leader{ahead: map[model.ProducerID]*ahead{}, time: math.MinInt64, tendAt: model.Never}
 }
 
 // rebuild takes the applied state as what will be; the queue must be empty.
@@ -83,8 +82,8 @@ func (l *leader) rebuild(s *state, now model.Mono) {
 	clear(l.ahead)
 	l.fresh = 0
 	l.trimming, l.expiring, l.broken = false, false, false
-	l.configured = s.settings.version
-	l.expired = -1 << 63
+	l.settings = s.settings
+	l.expired = math.MinInt64
 }
 
 func (l *leader) live() []*proposal { return l.queue[l.head:] }

@@ -211,8 +211,9 @@ func (m *Machine) Cancel(h group.Host, ref group.Ref) {
 
 // LeaderStart implements group.Machine.
 func (m *Machine) LeaderStart(h group.Host) {
-	m.lead = newLeader(&m.st, h.Now())
-	m.configure(h)
+	m.lead = newLeader()
+	m.lead.rebuild(&m.st, h.Now())
+	m.tend(h)
 	m.arm(h)
 }
 
@@ -241,7 +242,12 @@ func (m *Machine) LeaderStop(h group.Host) {
 }
 
 // CatalogChanged implements group.Machine.
-func (m *Machine) CatalogChanged(h group.Host) { m.configure(h) }
+func (m *Machine) CatalogChanged(h group.Host) {
+	if m.lead != nil && !m.configure(h) {
+		m.lead.tendAt = min(m.lead.tendAt, h.Now().Add(tendMin))
+		m.wake(h, m.lead.tendAt)
+	}
+}
 
 // Tick implements group.Machine.
 func (m *Machine) Tick(h group.Host) {

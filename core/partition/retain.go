@@ -21,35 +21,35 @@ const (
 )
 
 // configure proposes the topic's settings when the map has newer ones than the
-// log. A map older than the one they were taken from has no say.
-func (m *Machine) configure(h group.Host) {
+// log. A map older than the one they were taken from has no say. False: raft
+// did not take the proposal; try again.
+func (m *Machine) configure(h group.Host) bool {
 	l := m.lead
-	if l == nil {
-		return
-	}
 	c := h.Catalog()
 	t, ok := c.TopicByID(m.cfg.Topic)
-	if !ok || c.Version() <= l.configured {
-		return
+	if !ok || c.Version() <= l.settings.version {
+		return true
 	}
 	want := settingsOf(t, c.Version())
-	if l.configured == m.st.settings.version && l.configured != 0 && want.sameAs(m.st.settings) {
-		return
+	if l.settings.version != 0 && want.sameAs(l.settings) {
+		return true
 	}
-	if m.propose(h, nobody, command{kind: cmdConfigure, at: l.stamp(h), settings: want}) != nil {
-		l.configured = want.version
-		return
+	if m.propose(h, nobody, command{kind: cmdConfigure, at: l.stamp(h), settings: want}) == nil {
+		return false
 	}
-	l.tendAt = min(l.tendAt, h.Now().Add(tendMin))
-	m.wake(h, l.tendAt)
+	l.settings = want
+	return true
 }
 
 // tend proposes what time and size ask for: settings, a roll, a trim, an
 // expiry. While the wall clock cannot be trusted nothing is deleted.
 func (m *Machine) tend(h group.Host) {
 	l := m.lead
-	m.configure(h)
-	if !h.WallTrusted() || l.broken {
+	if !m.configure(h) || l.broken {
+		l.tendAt = h.Now().Add(tendMin)
+		return
+	}
+	if !h.WallTrusted() {
 		l.tendAt = m.due(h)
 		return
 	}
@@ -115,9 +115,6 @@ func (m *Machine) due(h group.Host) model.Mono {
 	}
 	if p := m.st.producers.oldest; p != nil {
 		sooner(p.last, model.ProducerExpiry+expireSlack)
-	}
-	if t, ok := h.Catalog().TopicByID(m.cfg.Topic); ok && l.configured == 0 && t != nil {
-		sooner(now, 0)
 	}
 	if wait < 0 {
 		return model.Never

@@ -153,7 +153,7 @@ func (h *Host) FinishReads() {
 	reads := h.Reads
 	h.Reads = nil
 	for _, r := range reads {
-		h.Machine.ReadDone(h, r.ID, h.Store.serve(r), nil)
+		h.Machine.ReadDone(h, r.ID, h.Store.Serve(r), nil)
 	}
 }
 

@@ -62,7 +62,8 @@ func (s *Store) drop(before model.Offset) {
 	}
 }
 
-func (s *Store) serve(r StoreRead) []byte {
+// Serve answers a read from the batches that are not hidden.
+func (s *Store) Serve(r StoreRead) []byte {
 	var run []byte
 	for _, v := range s.Batches[:max(0, len(s.Batches)-s.Hidden)] {
 		if r.ByTime {

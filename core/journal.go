@@ -149,7 +149,8 @@ func (s *Shard) maybeCheckpoint() {
 			return // a snapshot is being installed; soon
 		}
 		st.members = append(st.members, memberState{m.g, applied})
-		bases = append(bases, JournalRecord{Type: RecordBase, Group: m.id, Index: applied.Index, Term: applied.Term, Payload: payload})
+		bases = append(bases, JournalRecord{Type: RecordBase, Group: m.id,
+			Index: applied.Index, Term: applied.Term, Payload: payload})
 		if p, ok := m.partition(); ok {
 			marks = append(marks, m.mark(p))
 		}

@@ -45,7 +45,8 @@ func (r *Recovered) Load(limits Limits) (*Loaded, []SegmentMark, error) {
 	}
 	for i := range r.Records {
 		if err := l.record(&r.Records[i]); err != nil {
-			return nil, nil, fmt.Errorf("journal record %d (group %d, type %d): %w", i, r.Records[i].Group, r.Records[i].Type, err)
+			return nil, nil, fmt.Errorf("journal record %d (group %d, type %d): %w",
+				i, r.Records[i].Group, r.Records[i].Type, err)
 		}
 	}
 	var marks []SegmentMark

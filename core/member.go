@@ -27,6 +27,8 @@ type member struct {
 	wakeAt  model.Mono // asked for by the machine
 	alarm   model.Mono // in the shard's heap
 	copying *copying
+	// ledSince is when this replica, not the preferred leader, was last seen to begin leading.
+	ledSince model.Mono
 	// resetAt: the store was emptied to begin here and no snapshot that accounts
 	// for it is installed yet. storedTo: how far a copy has filled the store.
 	resetAt  *model.Offset

@@ -23,6 +23,8 @@ type peer struct {
 	empty  bool              // it said so, in the incarnation above
 	heard  model.Mono        // last packet
 	known  bool              // heard is set
+	down   bool              // its stream was lost and nothing was heard since
+	seen   window            // ids of requests taken from this incarnation
 	warned bool              // its configuration was complained of
 	skew   int64             // its wall clock minus ours, nanoseconds, when last heard
 	out    wire.Codec        // the packet being put together
@@ -181,7 +183,7 @@ func (s *Shard) packet(from model.NodeID, data []byte) {
 	if !s.incarnation(p, h.from) {
 		return
 	}
-	p.heard, p.known = s.now.Mono, true
+	p.heard, p.known, p.down = s.now.Mono, true, false
 	p.skew = int64(h.wall - s.now.Wall)
 	if h.to != s.self && h.to != (model.Incarnation{}) {
 		s.sendHello(p, false) // it speaks to a former life of this node
@@ -213,8 +215,9 @@ func (s *Shard) incarnation(p *peer, inc model.Incarnation) bool {
 	}
 	if p.inc.Boot != 0 {
 		s.peerDown(p.node.ID) // whatever was under way there died with it
+		s.forgetAsks(p.node.ID)
 	}
-	p.inc, p.empty = inc, false
+	p.inc, p.empty, p.seen = inc, false, window{}
 	return true
 }
 
@@ -243,7 +246,8 @@ func (s *Shard) item(p *peer, kind uint8, c *wire.Codec) {
 		var m replica.Message
 		wire.Uint(c, &g)
 		if m.Code(c); c.Err == nil {
-			if mb := s.byGroup[g]; mb != nil && uint64(mb.r.Self()) == m.GetTo() && mb.r.From(m.GetFrom(), p.node.ID, p.inc.Disk) {
+			mb := s.byGroup[g]
+			if mb != nil && uint64(mb.r.Self()) == m.GetTo() && mb.r.From(m.GetFrom(), p.node.ID, p.inc.Disk) {
 				mb.r.Step(m.Message)
 			}
 		}
@@ -267,7 +271,7 @@ func (s *Shard) remoteRequest(p *peer, c *wire.Codec) {
 	wire.Uint(c, &ask)
 	wire.Uint(c, &g)
 	c.Bytes(&body)
-	if c.Err != nil {
+	if c.Err != nil || ask&copyAsk == 0 && !p.seen.take(ask) {
 		return
 	}
 	req, err := call.Decode(body)
@@ -305,6 +309,10 @@ func (s *Shard) deliver(o origin, g model.GroupID, req call.Request) {
 	if m == nil {
 		s.replyOrigin(o, nil, model.Reasoned(model.FailedPrecondition, model.ReasonNotLeader, retryHint,
 			"node %s has no replica of group %d", s.cfg.Self, g))
+		return
+	}
+	if m.r.Transferring() {
+		s.replyOrigin(o, nil, m.NotLeader()) // a moment later another leads
 		return
 	}
 	if _, ok := req.(*call.Append); ok && s.diskLow {
@@ -376,6 +384,51 @@ func (s *Shard) respond(to model.NodeID, ask uint64, resp call.Response, err *mo
 	c.Bytes(&body)
 }
 
+// forgetAsks drops what a node's former life asked: its next life counts its
+// asks anew, and must not get answers to questions it did not ask.
+func (s *Shard) forgetAsks(n model.NodeID) {
+	var asks []uint64
+	for k := range s.asked { // order: sorted below
+		if k.node == n {
+			asks = append(asks, k.ask)
+		}
+	}
+	slices.Sort(asks)
+	for _, ask := range asks {
+		s.withdrawn(askKey{n, ask})
+	}
+}
+
+// window remembers which of the newest ids were taken. The network may repeat a
+// packet; a call without a producer's sequence must still be made once. An id
+// too old to be remembered counts as taken.
+type window struct {
+	high uint64
+	bits [windowIDs / 64]uint64
+}
+
+const windowIDs = 4096
+
+// take says whether the id is new, and remembers it.
+func (w *window) take(id uint64) bool {
+	if id+windowIDs <= w.high {
+		return false
+	}
+	for ; w.high < id; w.high++ {
+		if id-w.high > windowIDs {
+			*w = window{high: id - windowIDs}
+		}
+		next := w.high + 1
+		w.bits[next%windowIDs/64] &^= 1 << (next % 64)
+	}
+	bit := uint64(1) << (id % 64)
+	if w.bits[id%windowIDs/64]&bit != 0 {
+		return false
+	}
+	w.bits[id%windowIDs/64] |= bit
+	return true
+}
+
 // answered routes an answer to whoever asked here: the gateway, or a copy under way.
 func (s *Shard) answered(ask uint64, from model.NodeID, resp call.Response, err *model.Error) {
 	if ask&copyAsk != 0 {
@@ -386,6 +439,9 @@ func (s *Shard) answered(ask uint64, from model.NodeID, resp call.Response, err 
 }
 
 func (s *Shard) peerDown(n model.NodeID) {
+	if p := s.peer(n); p != nil {
+		p.down = true
+	}
 	for _, m := range s.members {
 		m.r.PeerDown(n)
 		if m.copying != nil && m.copying.from == n {
@@ -486,6 +542,12 @@ func (h gateHost) Withdraw(to model.NodeID, ask uint64) {
 // Reply implements gateway.Host.
 func (h gateHost) Reply(id uint64, result call.ClientResult, err *model.Error) {
 	h.s.emit(Reply{id, result, err})
+}
+
+// Up implements gateway.Host.
+func (h gateHost) Up(n model.NodeID) bool {
+	p := h.s.peer(n)
+	return n == h.s.cfg.Self || p != nil && p.inc.Boot != 0 && !p.down
 }
 
 // Reachable implements gateway.Host.

@@ -4,6 +4,7 @@ import (
 	"container/heap"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/tapedeck/tapedeck/core/call"
 	"github.com/tapedeck/tapedeck/core/gateway"
@@ -236,8 +237,26 @@ func (s *Shard) beat() {
 	for _, m := range s.members {
 		if m.r.IsLeader() {
 			m.r.Beat()
+			s.balance(m)
 			s.beatAt = s.now.Mono.Add(s.cfg.Timing.Heartbeat)
 		}
+	}
+}
+
+// balanceAfter is how long a replica leads before it hands over to the preferred
+// leader: long enough that a node that comes and goes does not drag leadership along.
+const balanceAfter = 10 * time.Second
+
+// balance hands leadership to the replica that placement prefers, once that is
+// caught up and nothing is under way here.
+func (s *Shard) balance(m *member) {
+	preferred := m.g.group.Replicas[0]
+	switch {
+	case !m.r.Leading() || preferred.ID == m.r.Self():
+		m.ledSince = s.now.Mono
+	case s.now.Mono.Sub(m.ledSince) >= balanceAfter:
+		m.ledSince = s.now.Mono
+		m.r.TransferTo(preferred.ID)
 	}
 }
 

@@ -50,7 +50,8 @@ func (h *Host) reached(cp *checkpoint, err error) {
 		h.finishCheckpoint(cp, manifest{}, cp.err)
 		return
 	}
-	next := manifest{self: h.manifest.self, checkpoint: h.manifest.checkpoint + 1, generation: cp.Generation, durable: cp.durable}
+	next := manifest{self: h.manifest.self, checkpoint: h.manifest.checkpoint + 1,
+		generation: cp.Generation, durable: cp.durable}
 	old := h.manifest
 	h.env.Run(Lane{Kind: LaneCheckpoint}, func() func() {
 		err := writeCheckpoint(h.cfg.FS, next, old, cp.State)

@@ -53,10 +53,12 @@ type item struct {
 
 type todo []item
 
-func (q todo) Len() int           { return len(q) }
-func (q todo) Less(i, j int) bool { return q[i].at < q[j].at || q[i].at == q[j].at && q[i].seq < q[j].seq }
-func (q todo) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
-func (q *todo) Push(x any)        { *q = append(*q, x.(item)) }
+func (q todo) Len() int { return len(q) }
+func (q todo) Less(i, j int) bool {
+	return q[i].at < q[j].at || q[i].at == q[j].at && q[i].seq < q[j].seq
+}
+func (q todo) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
+func (q *todo) Push(x any)   { *q = append(*q, x.(item)) }
 func (q *todo) Pop() any {
 	x := (*q)[len(*q)-1]
 	*q = (*q)[:len(*q)-1]
@@ -287,7 +289,8 @@ func TestPublishPullAckSeekAcrossNodes(t *testing.T) {
 }
 
 func TestNothingIsLostOverCrashesOfAllNodes(t *testing.T) {
-	c := newCluster(t, 3, core.Limits{CheckpointBytes: 4 << 10, SegmentBytes: 2 << 10, WindowEntries: 8, HotBytes: 1 << 10})
+	c := newCluster(t, 3, core.Limits{CheckpointBytes: 4 << 10, SegmentBytes: 2 << 10, WindowEntries: 8,
+		HotBytes: 1 << 10})
 	c.createTopic("orders", 1, 3)
 	producer := must[*call.OpenProducerCallResult](t)(c.call("n1", &call.OpenProducerCall{Name: "p"}))
 	want := 0

@@ -30,6 +30,9 @@ const (
 	frameHeader      = 12
 )
 
+const wipeAdvice = "nothing was changed; restore the file from a copy, or wipe this data folder " +
+	"and let the node be rebuilt from its peers"
+
 var crcTable = crc32.MakeTable(crc32.Castagnoli)
 
 // identity is who this data folder is.
@@ -114,7 +117,7 @@ func readFile(f disk.FS, name string) ([]byte, error) {
 	}
 	refuse := func(cause string) error {
 		return &record.Refused{File: name, Cause: cause,
-			Advice: "nothing was changed; restore the file from a copy, or wipe this data folder and let the node be rebuilt from its peers"}
+			Advice: wipeAdvice}
 	}
 	switch {
 	case len(frame) < frameHeader || binary.LittleEndian.Uint32(frame) != frameMagic:
@@ -141,7 +144,8 @@ func Open(cfg Config) (*Host, error) {
 	if err := h.readManifest(); err != nil {
 		return nil, err
 	}
-	log, records, err := record.Open(cfg.Journal, h.manifest.generation, record.Mark{Sequence: h.manifest.durable}, h.nextID())
+	mark := record.Mark{Sequence: h.manifest.durable}
+	log, records, err := record.Open(cfg.Journal, h.manifest.generation, mark, h.nextID())
 	if err != nil {
 		return nil, err
 	}
@@ -188,7 +192,7 @@ func (h *Host) mustBeEmpty() error {
 	for _, f := range files {
 		if f.Name() == manifestFile || f.Name() == segmentsDir || strings.HasPrefix(f.Name(), checkpointPrefix) {
 			return &record.Refused{File: identityFile, Cause: "is missing, but the folder holds " + f.Name(),
-				Advice: "nothing was changed; restore the file, or wipe this data folder and let the node be rebuilt from its peers"}
+				Advice: wipeAdvice}
 		}
 	}
 	return nil
@@ -211,7 +215,7 @@ func (h *Host) readManifest() error {
 	}
 	if h.recover.Checkpoint == nil {
 		return &record.Refused{File: name, Cause: "is missing, though " + manifestFile + " names it",
-			Advice: "nothing was changed; restore the file, or wipe this data folder and let the node be rebuilt from its peers"}
+			Advice: wipeAdvice}
 	}
 	return nil
 }
@@ -222,7 +226,7 @@ func (h *Host) openStores() error {
 	loaded, marks, err := h.recover.Load(h.cfg.Core.Limits)
 	if err != nil {
 		return &record.Refused{File: "journal", Cause: err.Error(),
-			Advice: "nothing was changed; wipe this data folder and let the node be rebuilt from its peers"}
+			Advice: wipeAdvice}
 	}
 	h.recover.Loaded = loaded
 	if err := h.cfg.FS.MkdirAll(segmentsDir); err != nil {

@@ -22,6 +22,7 @@ type store struct {
 	group   model.GroupID
 	ops     []core.Effect // queued; the shard thread's
 	running bool          // a work of this store is on its lane
+	removed bool          // its files are gone; set on the lane, read after it
 	dirty   bool          // written since the last sync
 	syncs   []func(error) // wait for everything queued before them
 }
@@ -115,6 +116,7 @@ func (st *store) do(op core.Effect) error {
 		return st.Drop(op.Before)
 	case core.SegmentReset:
 		if op.Remove {
+			st.removed = true
 			return st.Remove()
 		}
 		return st.Reset(op.At)
@@ -129,6 +131,10 @@ func (h *Host) ranStore(st *store, left []core.Effect, synced []core.SegmentDone
 	st.ops = append(left[:len(left):len(left)], st.ops...)
 	for _, s := range synced {
 		h.Step(s)
+	}
+	if st.removed {
+		delete(h.stores, st.group) // group ids are never used again
+		return
 	}
 	if err != nil && !errors.Is(err, disk.ErrNoSpace) {
 		h.env.Fatal(fmt.Errorf("write the segments of group %d: %w", st.group, err))

@@ -165,7 +165,8 @@ func (g *Gateway) joinSubscription(rq *request, s *model.Subscription, d *call.D
 			}
 		}
 		if int(cur.Partition) >= len(t.Partitions) {
-			done(nil, model.Reasoned(model.Unavailable, model.ReasonStaleMap, retryPause, "partition %d is not known here yet", cur.Partition))
+			done(nil, model.Reasoned(model.Unavailable, model.ReasonStaleMap, retryPause,
+				"partition %d is not known here yet", cur.Partition))
 			continue
 		}
 		req := &call.Locate{Where: model.Start{Kind: model.StartOffsets}, Offset: cur.Cursor}

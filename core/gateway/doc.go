@@ -36,6 +36,8 @@ type Host interface {
 	// Withdraw says that nobody waits for the try's answer any more.
 	Withdraw(to model.NodeID, ask uint64)
 	Reply(id uint64, result call.ClientResult, err *model.Error)
+	// Up says whether packets can be sent to a node, as far as is known.
+	Up(n model.NodeID) bool
 	// Reachable says whether a node was heard of lately.
 	Reachable(n model.NodeID) bool
 	// Status describes the groups that have a replica here.

@@ -11,7 +11,7 @@ import (
 
 // ask is one call of a group, over as many tries as it takes.
 type ask struct {
-	id       uint64
+	id       uint64 // of the try under way, or of the last one; each try has its own
 	owner    *request
 	group    model.GroupID
 	req      call.Request
@@ -64,19 +64,33 @@ func (g *Gateway) try(a *ask) {
 		g.retry(a, retryPause)
 		return
 	}
+	if a.tries++; a.tries > 1 {
+		// A new id for each try: a callee takes an id once, so that a repeated
+		// packet does not make a call twice, and late answers to older tries are
+		// told from this one's.
+		g.rename(a)
+	}
 	a.node, a.inFlight = node, true
-	a.tries++
 	a.due = min(g.h.Now().Add(a.wait+g.cfg.TryTimeout), a.deadline)
 	g.schedule(a)
 	g.h.Ask(node, a.id, a.group, a.req)
 }
 
-// target picks the node to try: who is known to lead, else each replica in turn.
+func (g *Gateway) rename(a *ask) {
+	delete(g.asks, a.id)
+	delete(a.owner.asks, a.id)
+	g.lastAsk++
+	a.id = g.lastAsk
+	g.asks[a.id], a.owner.asks[a.id] = a, a
+}
+
+// target picks the node to try: who is known to lead, else each replica in
+// turn. Nodes whose stream is down are passed over as long as there are others.
 func (g *Gateway) target(a *ask) (model.NodeID, bool) {
-	if n, ok := g.leaders[a.group]; ok {
+	if n, ok := g.leaders[a.group]; ok && g.h.Up(n) {
 		return n, true
 	}
-	if n, ok := g.h.Leader(a.group); ok {
+	if n, ok := g.h.Leader(a.group); ok && g.h.Up(n) {
 		return n, true
 	}
 	cat := g.h.Catalog()
@@ -87,7 +101,13 @@ func (g *Gateway) target(a *ask) (model.NodeID, bool) {
 	if !ok || len(gr.Replicas) == 0 {
 		return "", false
 	}
-	return gr.Replicas[a.tries%len(gr.Replicas)].Node, true
+	for i := range gr.Replicas {
+		if n := gr.Replicas[(a.tries+i)%len(gr.Replicas)].Node; g.h.Up(n) {
+			a.tries += i
+			return n, true
+		}
+	}
+	return "", false
 }
 
 // Answer takes the answer to a try.

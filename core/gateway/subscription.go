@@ -26,7 +26,8 @@ func (g *Gateway) ack(rq *request, c *call.Ack) {
 	})
 }
 
-func (g *Gateway) ackWith(rq *request, c *call.Ack, s *model.Subscription, t *model.Topic, ends []call.PartitionOffset) {
+func (g *Gateway) ackWith(rq *request, c *call.Ack, s *model.Subscription, t *model.Topic,
+	ends []call.PartitionOffset) {
 	req := &call.AckCursors{Target: g.targetOf(s), Member: c.Member, Generation: c.Generation,
 		UpTo: c.UpTo, Offsets: c.Offsets, Ends: ends}
 	g.ask(rq, s.Coordinator, req, 0, func(resp call.Response, err *model.Error) {
@@ -126,7 +127,8 @@ func (g *Gateway) seek(rq *request, c *call.Seek) {
 	})
 }
 
-func (g *Gateway) moveCursors(rq *request, c *call.Seek, s *model.Subscription, parts []model.Partition, rs []call.Response) {
+func (g *Gateway) moveCursors(rq *request, c *call.Seek, s *model.Subscription, parts []model.Partition,
+	rs []call.Response) {
 	req := &call.MoveCursors{Target: g.targetOf(s)}
 	for i, p := range parts {
 		l := rs[i].(*call.Located)

@@ -80,6 +80,7 @@ type Replica struct {
 	clock       clock
 	reads       reads
 	beats       int
+	handing     bool // leadership is being handed over: no proposals
 }
 
 // New makes a replica from its durable state. host is what the machine sees.
@@ -328,7 +329,7 @@ func (r *Replica) observe() {
 		r.uncommitted = 0
 		r.clock.rearm(r)
 	}
-	r.lead = st.Lead
+	r.lead, r.handing = st.Lead, st.LeadTransferee != raft.None
 	if r.role == raft.StateLeader && !r.leading && r.appliedTerm == r.term {
 		r.leading = true
 		r.machine.LeaderStart(r.host)
@@ -344,7 +345,7 @@ func (r *Replica) stopLeading() {
 
 // Propose queues an entry; everything queued in one step is one raft message.
 func (r *Replica) Propose(data []byte) bool {
-	if !r.leading || r.uncommitted+len(data) > r.cfg.UncommittedBytes {
+	if !r.leading || r.handing || r.uncommitted+len(data) > r.cfg.UncommittedBytes {
 		return false
 	}
 	r.uncommitted += len(data)

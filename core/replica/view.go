@@ -86,10 +86,14 @@ func (r *Replica) Stop() {
 	}
 }
 
-// TransferTo asks raft to hand leadership to the replica if it leads and the
-// other is up to date.
+// Transferring says that leadership is being handed over.
+func (r *Replica) Transferring() bool { return r.handing }
+
+// TransferTo asks raft to hand leadership over, if this replica leads, has no
+// proposal under way whose outcome would become unknown, and the other replica
+// is up to date.
 func (r *Replica) TransferTo(to model.ReplicaID) bool {
-	if !r.leading || to == r.cfg.Self {
+	if !r.leading || r.handing || to == r.cfg.Self || r.uncommitted > 0 || len(r.proposals) > 0 {
 		return false
 	}
 	ready := false
@@ -101,6 +105,7 @@ func (r *Replica) TransferTo(to model.ReplicaID) bool {
 	})
 	if ready {
 		r.rn.TransferLeader(uint64(to))
+		r.handing = true
 		r.s.Touched(r.cfg.Group.ID)
 	}
 	return ready

@@ -21,7 +21,8 @@ func (r receiver) Stream(
 ) (*tapedeckv1.StreamResponse, error) {
 	hello, err := s.Receive()
 	if err != nil {
-		return nil, connect.NewError(connect.CodeInvalidArgument, "the stream ended before it said whose it is").WithCause(err)
+		return nil, connect.NewError(connect.CodeInvalidArgument,
+			"the stream ended before it said whose it is").WithCause(err)
 	}
 	from, err := r.admit(hello)
 	if err != nil {

@@ -1,0 +1,130 @@
+package live
+
+import (
+	"time"
+
+	"connectrpc.com/connect/v2"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/tapedeck/tapedeck/core/model"
+	"github.com/tapedeck/tapedeck/disk"
+	"github.com/tapedeck/tapedeck/disk/record"
+)
+
+// metrics are one node's. Names begin with tapedeck_; times are in seconds.
+type metrics struct {
+	registry *prometheus.Registry
+	calls    *prometheus.CounterVec
+	latency  *prometheus.HistogramVec
+
+	journalSyncs *prometheus.HistogramVec
+	journalBytes prometheus.Counter
+	syncSeconds  prometheus.Observer
+}
+
+func newMetrics(id model.NodeID) *metrics {
+	registry := prometheus.NewRegistry()
+	reg := prometheus.WrapRegistererWith(prometheus.Labels{"node": string(id)}, registry)
+	m := &metrics{
+		registry: registry,
+		calls: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "tapedeck_requests_total", Help: "Client calls that ended.",
+		}, []string{"procedure", "code"}),
+		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "tapedeck_request_seconds", Help: "Time client calls took, long-polls included.",
+			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 16),
+		}, []string{"procedure"}),
+		journalSyncs: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "tapedeck_journal_sync_seconds", Help: "Time the journal's syncs took; its count is that of syncs.",
+			Buckets: prometheus.ExponentialBuckets(0.0001, 2, 16),
+		}, nil),
+		journalBytes: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "tapedeck_journal_bytes_total", Help: "Bytes appended to the journal.",
+		}),
+	}
+	m.syncSeconds = m.journalSyncs.WithLabelValues()
+	reg.MustRegister(m.calls, m.latency, m.journalSyncs, m.journalBytes,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+// watch adds what is read from a running node.
+func (m *metrics) watch(n *Node) {
+	reg := prometheus.WrapRegistererWith(prometheus.Labels{"node": string(n.cfg.ID)}, m.registry)
+	gauge := func(name, help string, read func() float64) {
+		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, read))
+	}
+	counter := func(name, help string, read func() float64) {
+		reg.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, read))
+	}
+	gauge("tapedeck_shard_inbox_requests", "Requests that wait for the shard.",
+		func() float64 { return float64(n.loop.requests.Load()) })
+	gauge("tapedeck_shard_inbox_packet_bytes", "Bytes of peers' packets that wait for the shard.",
+		func() float64 { return float64(n.loop.packetBytes.Load()) })
+	gauge("tapedeck_shard_requests", "Requests under way in the shard.",
+		func() float64 { return float64(n.loop.pending.Load()) })
+	counter("tapedeck_shard_steps_total", "Events the shard took up.",
+		func() float64 { return float64(n.loop.steps.Load()) })
+	counter("tapedeck_shard_packets_dropped_total", "Peers' packets dropped because too much was waiting.",
+		func() float64 { return float64(n.loop.dropped.Load()) })
+	for _, p := range n.cfg.Peers {
+		if p.ID == n.cfg.ID {
+			continue
+		}
+		prometheus.WrapRegistererWith(prometheus.Labels{"peer": string(p.ID)}, reg).MustRegister(
+			prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+				Name: "tapedeck_peer_queue_bytes", Help: "Bytes that wait to be sent to a peer.",
+			}, func() float64 { return float64(n.net.Queued(p.ID)) }))
+	}
+}
+
+func (m *metrics) observe(procedure string, err error, took time.Duration) {
+	code := "ok"
+	if err != nil {
+		code = connect.CodeOf(err).String()
+	}
+	m.calls.WithLabelValues(procedure, code).Inc()
+	m.latency.WithLabelValues(procedure).Observe(took.Seconds())
+}
+
+// journal counts what an engine's journal does.
+func (m *metrics) journal(e record.Engine) record.Engine {
+	if e == nil {
+		return nil
+	}
+	return countedEngine{e, m}
+}
+
+type countedEngine struct {
+	record.Engine
+	metrics *metrics
+}
+
+// Open implements record.Engine.
+func (e countedEngine) Open() (disk.Journal, error) {
+	j, err := e.Engine.Open()
+	if err != nil {
+		return nil, err
+	}
+	return countedJournal{j, e.metrics}, nil
+}
+
+type countedJournal struct {
+	disk.Journal
+	metrics *metrics
+}
+
+// Append implements disk.Journal.
+func (j countedJournal) Append(frame []byte) error {
+	j.metrics.journalBytes.Add(float64(len(frame)))
+	return j.Journal.Append(frame)
+}
+
+// Sync implements disk.Journal.
+func (j countedJournal) Sync() error {
+	began := time.Now()
+	err := j.Journal.Sync()
+	j.metrics.syncSeconds.Observe(time.Since(began).Seconds())
+	return err
+}

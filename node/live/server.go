@@ -1,0 +1,200 @@
+package live
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect/v2"
+	"connectrpc.com/connect/v2/connectgzip"
+	"connectrpc.com/connect/v2/connecthttp"
+	"connectrpc.com/connect/v2/connectproto"
+	connectcors "connectrpc.com/cors"
+	"connectrpc.com/grpchealth"
+	"connectrpc.com/grpcreflect/v2"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/rs/cors"
+
+	"github.com/tapedeck/tapedeck/api/tapedeck/v1/tapedeckv1connect"
+	"github.com/tapedeck/tapedeck/core/model"
+	"github.com/tapedeck/tapedeck/net/connectnet"
+)
+
+// readMaxBytes is what the transport takes: a request of the allowed size is
+// longer in JSON, where bytes are base64. checkSize holds it to the real limit.
+const readMaxBytes = model.MaxRequestBytes/3*4 + 1<<20
+
+// noResponseCompression is a size that no response reaches.
+const noResponseCompression = 1 << 30
+
+// jsonCodec shows default values and leaves absent messages out. A field it does
+// not know is an error: who writes JSON by hand should learn of a slip.
+func jsonCodec() *connectproto.JSONCodec {
+	c := connectproto.NewJSONCodec()
+	c.MarshalOptions.EmitDefaultValues = true
+	c.UnmarshalOptions.DiscardUnknown = false
+	return c
+}
+
+// options are the services': gzip is taken from clients but never sent, since
+// compressing every answer costs more than the wire.
+func options() []connecthttp.Option {
+	return []connecthttp.Option{
+		connecthttp.WithCodecs(connectproto.NewBinaryCodec(), jsonCodec()),
+		connecthttp.WithCompressors(connectgzip.New()),
+		connecthttp.WithCompressMinBytes(noResponseCompression),
+		connecthttp.WithReadMaxBytes(readMaxBytes),
+	}
+}
+
+// newServer puts everything served at the listener together.
+func (n *Node) newServer() *http.Server {
+	n.client = connect.NewServer(n.observe)
+	tapedeckv1connect.RegisterPubSubServiceHandler(n.client, pubsub{n})
+	tapedeckv1connect.RegisterAdminServiceHandler(n.client, admin{n})
+	mux := http.NewServeMux()
+	n.mountPaths(mux)
+	n.mountReflection(mux)
+	connecthttp.Mount(mux, n.client, options()...)
+
+	peers := connect.NewServer()
+	n.net.Register(peers)
+	connecthttp.Mount(mux, peers, connectnet.Options()...)
+	mux.Handle(grpchealth.NewHandler(health{n}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(n.metrics.registry, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /healthz", n.healthz)
+
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(true)
+	return &http.Server{
+		Handler: n.cors().Handler(mux), Protocols: protocols, HTTP2: connectnet.HTTP2(),
+		ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout,
+		ErrorLog: slog.NewLogLogger(n.log.Handler(), slog.LevelDebug),
+	}
+}
+
+// mountReflection serves gRPC's reflection of the services for clients; on a
+// server of its own, so that its long streams do not hold up a stop.
+func (n *Node) mountReflection(mux *http.ServeMux) {
+	server := connect.NewServer(n.untilDraining)
+	grpcreflect.Register(server, grpcreflect.WithNamer(grpcreflect.NamerFunc(func() []string {
+		return []string{
+			tapedeckv1connect.AdminServiceName, tapedeckv1connect.PubSubServiceName,
+			grpchealth.HealthV1ServiceName, grpcreflect.ReflectV1ServiceName, grpcreflect.ReflectV1AlphaServiceName,
+		}
+	})))
+	connecthttp.Mount(mux, server)
+}
+
+// untilDraining ends a call when the node stops, even if it waits for its caller.
+func (n *Node) untilDraining(next connect.ServerFunc) connect.ServerFunc {
+	return func(ctx context.Context, spec connect.Spec, stream connect.ServerStream) error {
+		done := make(chan error, 1)
+		go func() { done <- next(ctx, spec, stream) }()
+		select {
+		case err := <-done:
+			return err
+		case <-n.draining:
+			return n.wireError(stopping())
+		}
+	}
+}
+
+// observe surrounds every client call: it counts, refuses while stopping, and
+// words the size limit.
+func (n *Node) observe(next connect.ServerFunc) connect.ServerFunc {
+	return func(ctx context.Context, spec connect.Spec, stream connect.ServerStream) (err error) {
+		began := time.Now()
+		defer func() {
+			n.metrics.observe(spec.Procedure, err, time.Since(began))
+			if err != nil {
+				n.log.Debug("call failed", "procedure", spec.Procedure, "error", err)
+			}
+		}()
+		if !n.gate.enter() {
+			return n.wireError(stopping())
+		}
+		defer n.gate.leave()
+		return next(ctx, spec, sized{stream, n})
+	}
+}
+
+// sized turns the transport's refusal of a long request into the broker's own.
+type sized struct {
+	connect.ServerStream
+	node *Node
+}
+
+func (s sized) Receive(msg any) error {
+	err := s.ServerStream.Receive(msg)
+	if err != nil && connect.CodeOf(err) == connect.CodeResourceExhausted {
+		return s.node.wireError(model.Invalid("request", "is too long; at most %d bytes are allowed: send it in parts",
+			model.MaxRequestBytes))
+	}
+	return err
+}
+
+// health answers gRPC's health checks.
+type health struct{ *Node }
+
+// Check implements grpchealth.Checker.
+func (n health) Check(_ context.Context, req *grpchealth.CheckRequest) (*grpchealth.CheckResponse, error) {
+	known := []string{"", tapedeckv1connect.AdminServiceName, tapedeckv1connect.PubSubServiceName}
+	if !slices.Contains(known, req.Service) {
+		// The caller gets NOT_FOUND without this text: the package speaks the older API.
+		return nil, fmt.Errorf("service %q is not served here", req.Service)
+	}
+	if !n.serving() {
+		return &grpchealth.CheckResponse{Status: grpchealth.StatusNotServing}, nil
+	}
+	return &grpchealth.CheckResponse{Status: grpchealth.StatusServing}, nil
+}
+
+func (n *Node) serving() bool {
+	select {
+	case <-n.ready:
+		return !n.ends()
+	default:
+		return false
+	}
+}
+
+func (n *Node) healthz(w http.ResponseWriter, _ *http.Request) {
+	if !n.serving() {
+		http.Error(w, "not serving: this node knows no leader, or is stopping", http.StatusServiceUnavailable)
+		return
+	}
+	_, _ = fmt.Fprintln(w, "ok")
+}
+
+// cors lets pages of the allowed origins call.
+func (n *Node) cors() *cors.Cors {
+	return cors.New(cors.Options{
+		AllowOriginFunc: n.originAllowed,
+		AllowedMethods:  append(connectcors.AllowedMethods(), http.MethodPatch, http.MethodDelete),
+		AllowedHeaders:  append(connectcors.AllowedHeaders(), "Authorization"),
+		ExposedHeaders:  connectcors.ExposedHeaders(),
+		MaxAge:          int(2 * time.Hour / time.Second),
+	})
+}
+
+func (n *Node) originAllowed(origin string) bool {
+	for _, allowed := range n.cfg.AllowedOrigins {
+		switch {
+		case allowed == "*", strings.EqualFold(allowed, origin):
+			return true
+		case allowed == "localhost":
+			u, err := url.Parse(origin)
+			if err == nil && slices.Contains([]string{"localhost", "127.0.0.1", "::1"}, u.Hostname()) {
+				return true
+			}
+		}
+	}
+	return false
+}

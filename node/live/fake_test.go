@@ -30,6 +30,7 @@ type fakeHost struct {
 func (h *fakeHost) Start(env node.Env) { h.env = env }
 func (h *fakeHost) Tick()              { h.Step(core.Tick{}) }
 func (h *fakeHost) Close() error       { return nil }
+func (h *fakeHost) Shard() *core.Shard { return core.New(core.Config{Self: "n1"}) }
 
 func (h *fakeHost) DoJournal(ws []*node.JournalWork) func() {
 	if h.do == nil {

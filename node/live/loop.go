@@ -25,6 +25,7 @@ type host interface {
 	Step(ev core.Event)
 	Tick()
 	DoJournal(ws []*node.JournalWork) (then func())
+	Shard() *core.Shard
 	Close() error
 }
 

@@ -1,6 +1,8 @@
 package live
 
 import (
+	"context"
+	"fmt"
 	"time"
 
 	"connectrpc.com/connect/v2"
@@ -8,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/tapedeck/tapedeck/core/model"
+	"github.com/tapedeck/tapedeck/core/partition"
 	"github.com/tapedeck/tapedeck/disk"
 	"github.com/tapedeck/tapedeck/disk/record"
 )
@@ -68,6 +71,7 @@ func (m *metrics) watch(n *Node) {
 		func() float64 { return float64(n.loop.steps.Load()) })
 	counter("tapedeck_shard_packets_dropped_total", "Peers' packets dropped because too much was waiting.",
 		func() float64 { return float64(n.loop.dropped.Load()) })
+	reg.MustRegister(watermarks{n.loop})
 	for _, p := range n.cfg.Peers {
 		if p.ID == n.cfg.ID {
 			continue
@@ -76,6 +80,52 @@ func (m *metrics) watch(n *Node) {
 			prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 				Name: "tapedeck_peer_queue_bytes", Help: "Bytes that wait to be sent to a peer.",
 			}, func() float64 { return float64(n.net.Queued(p.ID)) }))
+	}
+}
+
+// maxWatermarks bounds the partitions described one by one in metrics.
+const maxWatermarks = 1000
+
+var watermarkHelp = prometheus.NewDesc("tapedeck_high_watermark",
+	"Exclusive end of what can be read of a partition, as its replica here has applied it.",
+	[]string{"topic", "partition"}, nil)
+
+// watermarks describes the partitions that have a replica here.
+type watermarks struct{ loop *loop }
+
+// Describe implements prometheus.Collector.
+func (w watermarks) Describe(to chan<- *prometheus.Desc) { to <- watermarkHelp }
+
+// Collect implements prometheus.Collector.
+func (w watermarks) Collect(to chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	var found []prometheus.Metric
+	ok := w.loop.inspect(ctx, func() {
+		s := w.loop.host.Shard()
+		catalog := s.Catalog()
+		if catalog == nil {
+			return
+		}
+		for _, id := range s.Replicas() {
+			machine, isPartition := s.Replica(id).Machine().(*partition.Machine)
+			if !isPartition || len(found) == maxWatermarks {
+				continue
+			}
+			g := s.Replica(id).Group()
+			topic := fmt.Sprint(g.Topic)
+			if t, known := catalog.TopicByID(g.Topic); known {
+				topic = t.Name
+			}
+			found = append(found, prometheus.MustNewConstMetric(watermarkHelp, prometheus.GaugeValue,
+				float64(machine.HighWatermark()), topic, fmt.Sprint(g.Partition)))
+		}
+	})
+	if !ok {
+		return
+	}
+	for _, m := range found {
+		to <- m
 	}
 }
 

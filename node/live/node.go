@@ -101,6 +101,7 @@ func Start(cfg Config) (*Node, error) {
 			Timing: cfg.Timing, Limits: cfg.Limits,
 		},
 		FS: cfg.FS, Journal: meter.journal(cfg.Journal), NewDisk: model.DiskID(randomID()),
+		Notice: func(text string) { cfg.Log.Warn(text, "node", cfg.ID) },
 	})
 	if err != nil {
 		return nil, err

@@ -48,8 +48,9 @@ func TestJSONShowsZerosAndLeavesAbsentMessagesOut(t *testing.T) {
 		t.Fatalf("%d %s, want %s", status, body, want)
 	}
 	want := &call.Publish{Topic: "orders", Messages: []batch.Message{{
-		Key: []byte("key"), Payload: []byte("v"), Attributes: []batch.Attribute{{Name: "a", Value: "1"}, {Name: "b", Value: "2"}},
-		EventTime: model.Wall(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC).UnixNano()),
+		Key: []byte("key"), Payload: []byte("v"),
+		Attributes: []batch.Attribute{{Name: "a", Value: "1"}, {Name: "b", Value: "2"}},
+		EventTime:  model.Wall(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC).UnixNano()),
 	}}}
 	if !reflect.DeepEqual(*last, call.Client(want)) {
 		t.Fatalf("the shard was asked %+v, want %+v", *last, want)
@@ -115,7 +116,8 @@ func TestPlainPathErrorsHaveStatusTextAndDetails(t *testing.T) {
 		return nil, model.Reasoned(model.Unavailable, model.ReasonNoLeader, time.Second, "nobody leads")
 	}})
 	status, body := post(t, n.URL()+"/v1/topics/orders/publish", "{}")
-	for _, want := range []string{`"code":"unavailable"`, `"message":"nobody leads"`, `google.rpc.RetryInfo`, "NO_LEADER"} {
+	wanted := []string{`"code":"unavailable"`, `"message":"nobody leads"`, `google.rpc.RetryInfo`, "NO_LEADER"}
+	for _, want := range wanted {
 		if status != http.StatusServiceUnavailable || !strings.Contains(body, want) {
 			t.Errorf("%d %s, want 503 with %s", status, body, want)
 		}

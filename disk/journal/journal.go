@@ -168,7 +168,7 @@ func (e *Engine) Remove(g record.Found) error {
 			return err
 		}
 	}
-	return os.Remove(e.folder(g.Generation))
+	return errors.Join(os.Remove(e.folder(g.Generation)), syncFolder(e.dir))
 }
 
 // Open implements record.Engine.

@@ -32,7 +32,7 @@ type Engine interface {
 	Cut(g Found, f File, size int64) error
 	// Settle makes all bytes and folder entries of a generation durable.
 	Settle(g Found) error
-	// Remove deletes a generation.
+	// Remove deletes a generation; durable on return.
 	Remove(g Found) error
 	// Open makes ready for appending; Roll comes next. Existing generations are
 	// left alone but for Drop.

@@ -60,9 +60,10 @@ func open(e Engine, from uint64, mark Mark, id uint64) (*Log, []Record, error) {
 	if err := l.start(next); err != nil {
 		return nil, nil, errors.Join(err, j.Close())
 	}
-	// A node that starts again and again must not leave a part each time.
+	// A node that starts again and again must not leave a part each time. The
+	// oldest one stays: the manifest may name it, and counts on its start.
 	for _, g := range s.bare {
-		if g.Number != next.Number {
+		if g.Number != next.Number || g.Generation == s.live[0].Generation {
 			continue
 		}
 		if err := e.Remove(g); err != nil {

@@ -19,7 +19,7 @@ type survey struct {
 	bare    []Found // live ones without a record
 	records []Record
 	last    uint64 // sequence of the last record kept
-	known   bool   // last is meaningful: a start was read
+	known   bool   // last is meaningful
 	cut     *cut
 }
 
@@ -63,9 +63,16 @@ func (s *survey) run() error {
 	if err := s.checkFirst(); err != nil {
 		return err
 	}
+	// Before generation 1 there was nothing. The start of any other that the
+	// manifest names is durable, and says what came before it.
+	s.known = s.from <= 1
 	for i := range s.live {
 		if err := s.generation(i); err != nil {
 			return err
+		}
+		if !s.known {
+			return refuse(GenerationName(s.live[i].Generation), 0,
+				"the manifest names this generation, and its start is missing")
 		}
 	}
 	if s.last < s.mark {
@@ -166,7 +173,7 @@ func (s *survey) frame(g Found, f File, data []byte, pos, frames int) (size int,
 		if fr.Group != g.Number || fr.Index != uint64(g.Part) {
 			return 0, "", refuse(f.Name, pos, "the start says generation %d.%d", fr.Group, fr.Index)
 		}
-		if (s.known || g.Number == 1) && fr.Sequence != s.last {
+		if s.known && fr.Sequence != s.last {
 			return 0, "", refuse(f.Name, pos, "the generation follows record %d, but the one before ends at %d",
 				fr.Sequence, s.last)
 		}

@@ -118,7 +118,7 @@ func (e *Engine) syncDirs() error {
 
 // Remove implements record.Engine.
 func (e *Engine) Remove(g record.Found) error {
-	return e.fs.Remove(path.Join(e.dir, record.GenerationName(g.Generation)))
+	return errors.Join(e.fs.Remove(path.Join(e.dir, record.GenerationName(g.Generation))), e.fs.SyncDir(e.dir))
 }
 
 // Open implements record.Engine.

@@ -37,7 +37,7 @@ type leadership struct {
 type lastLook struct {
 	term, commit, applied   uint64
 	durableTerm, durableFor uint64
-	checked                 uint64            // committed entries up to it were compared
+	checked                 uint64            // applied entries up to it were compared
 	terms                   map[uint64]uint64 // terms of its log by index, up to last
 	last                    uint64
 }
@@ -102,8 +102,9 @@ func (v *invariants) progress(n *simNode, view *replica.View, look *lastLook) {
 	}
 }
 
-// log feeds the entries that are new since the last look, and those newly
-// committed.
+// log feeds the durable entries that are new since the last look, and those
+// newly applied. Between commit and apply the durable log may still hold what a
+// newer leader's entry, on its way to the disk, replaces.
 func (v *invariants) log(n *simNode, r *replica.Replica, view *replica.View, look *lastLook) {
 	for i := view.Last; i >= max(view.First, 1); i-- {
 		term, data, ok := r.Entry(i)
@@ -117,7 +118,7 @@ func (v *invariants) log(n *simNode, r *replica.Replica, view *replica.View, loo
 		delete(look.terms, i)
 	}
 	look.last = view.Last
-	for i := max(look.checked+1, view.First); i <= min(view.Commit, view.Last); i++ {
+	for i := max(look.checked+1, view.First); i <= min(view.Applied, view.Last); i++ {
 		term, data, ok := r.Entry(i)
 		if !ok {
 			return

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -33,6 +34,7 @@ func (c *runCommand) Run(out *output) error {
 		printProbes(out, r.Probes)
 	}
 	printVerdict(out, c.Seed, r)
+	printOperations(out, r)
 	fmt.Fprintf(out, "cost      %d events, %d calls, %d messages, %.1f virtual seconds in %v\n", r.Events, r.Operations,
 		r.Acked, r.Virtual.Seconds(), took.Round(time.Millisecond))
 	fmt.Fprintf(out, "trace     %016x\n", r.Hash)
@@ -58,5 +60,16 @@ func printVerdict(out *output, seed uint64, r sim.Result) {
 	}
 	if r.Stack != "" {
 		fmt.Fprintln(out, r.Stack)
+	}
+}
+
+// printOperations shows the calls that the first failed verdict rests on.
+func printOperations(out *output, r sim.Result) {
+	for _, f := range r.Report.Failures() {
+		for _, i := range f.Ops {
+			if b, err := json.Marshal(&r.History.Ops[i]); err == nil {
+				fmt.Fprintf(out, "call      %d %s\n", i, b)
+			}
+		}
 	}
 }

@@ -255,6 +255,9 @@ func (g *Gateway) fetch(rq *request, c *call.Fetch) {
 			}
 			out := &call.FetchResult{Offset: c.Offset, Next: c.Offset, HighWatermark: r.HighWatermark, LogStart: r.LogStart}
 			out.Batches, out.Next = clip(views, c.Offset, c.MaxMessages)
+			// A replica that does not lead (any more) tells no bounds; but what it
+			// served is committed, so the end is there at least.
+			out.HighWatermark = max(out.HighWatermark, out.Next)
 			g.reply(rq, out, nil)
 		})
 	})

@@ -10,7 +10,7 @@
 //	 4 stampCRC   u32  crc32c of [8,32)
 //	 8 base       u64  offset of the first message
 //	16 appendTime i64  nanoseconds since the Unix epoch
-//	24 stampFlags u64  bit 0 stamped by a leader, bit 1 start; the rest is zero
+//	24 stampFlags u64  bit 0 stamped by a leader, bit 1 start, bit 2 untrusted time
 //	32 crc        u32  crc32c of [36,size)
 //	36 size       u32  bytes of the whole batch, stamp included
 //	40 version    u16  1
@@ -157,6 +157,9 @@ const (
 	Stamped StampFlags = 1 << 0
 	// StampStart says that the producer accepts to start anew at this sequence.
 	StampStart StampFlags = 1 << 1
+	// StampUntrusted says that the leader's wall clock could not be trusted: the
+	// append time is an earlier one plus its monotonic time.
+	StampUntrusted StampFlags = 1 << 2
 )
 
 // StampFlags are zero until a leader stamped the batch.

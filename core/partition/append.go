@@ -45,9 +45,8 @@ func (m *Machine) append(h group.Host, ref group.Ref, req *call.Append) {
 // proposeBatch stamps and proposes; to is the producer's standing after it.
 func (m *Machine) proposeBatch(h group.Host, ref group.Ref, v batch.View, start bool, to standing) {
 	l := m.lead
-	at := l.stamp(h)
 	if l.activeBytes > 0 && l.activeBytes+uint64(len(v)) > m.rollBytes() {
-		m.proposeRoll(h, at)
+		m.proposeRoll(h)
 	}
 	if v.StampFlags()&batch.Stamped != 0 {
 		// Stamped before: a raft log may hold these very bytes.
@@ -57,15 +56,19 @@ func (m *Machine) proposeBatch(h group.Host, ref group.Ref, v batch.View, start 
 	if start {
 		flags |= batch.StampStart
 	}
+	at, untrusted := l.stamp(h)
+	if untrusted {
+		flags |= batch.StampUntrusted
+	}
 	v.StampWith(l.next, at, flags)
 	if !h.Propose(v) {
 		h.Reply(ref, nil, throttled(retrySoon, "replication is behind"))
 		return
 	}
-	l.stamped(h, at)
+	l.clock.move(at, untrusted)
 	p := l.push(proposal{data: v, producer: v.Producer(), batch: true}, ref)
 	if v.Producer() != 0 {
-		l.note(&m.st, p, to, at)
+		l.note(&m.st, p, to)
 	}
 	l.next = v.Next()
 	if l.activeBytes == 0 {
@@ -198,8 +201,7 @@ func (m *Machine) fence(h group.Host, ref group.Ref, req *call.Fence) {
 		h.Reply(ref, nil, throttled(retryLater, "this partition remembers as many producers as it may"))
 		return
 	}
-	at := l.stamp(h)
-	p := m.propose(h, ref, command{kind: cmdFence, at: at, producer: id, epoch: req.Epoch})
+	p := m.propose(h, ref, command{kind: cmdFence, producer: id, epoch: req.Epoch})
 	if p == nil {
 		h.Reply(ref, nil, throttled(retrySoon, "replication is behind"))
 		return
@@ -207,7 +209,7 @@ func (m *Machine) fence(h group.Host, ref group.Ref, req *call.Fence) {
 	if !s.known || s.epoch < req.Epoch {
 		s = standing{true, req.Epoch, 0}
 	}
-	l.note(&m.st, p, s, at)
+	l.note(&m.st, p, s)
 }
 
 func sequenceError(reason model.Reason, expected uint64, format string, args ...any) *model.Error {

@@ -23,7 +23,7 @@ const (
 	cmdConfigure commandKind = 2 // take the topic's settings over
 	cmdRoll      commandKind = 3 // close the active segment at offset
 	cmdTrim      commandKind = 4 // move the log start to offset
-	cmdExpire    commandKind = 5 // forget producers not active since moment
+	cmdExpire    commandKind = 5 // forget producers not active for model.ProducerExpiry
 )
 
 // command is every entry but a batch. at is its log time.
@@ -34,7 +34,8 @@ type command struct {
 	epoch    model.Epoch
 	settings settings
 	offset   model.Offset
-	moment   model.Wall
+	// untrusted: at was not the wall clock's, see logClock.
+	untrusted bool
 }
 
 // Code implements wire.Coder.
@@ -42,6 +43,7 @@ func (m *command) Code(c *wire.Codec) {
 	c.Version(commandVersion)
 	wire.Uint(c, &m.kind)
 	wire.Int(c, &m.at)
+	c.Bool(&m.untrusted)
 	switch m.kind {
 	case cmdFence:
 		wire.Uint(c, &m.producer)
@@ -51,7 +53,6 @@ func (m *command) Code(c *wire.Codec) {
 	case cmdRoll, cmdTrim:
 		wire.Uint(c, &m.offset)
 	case cmdExpire:
-		wire.Int(c, &m.moment)
 	default:
 		c.Fail(fmt.Errorf("command kind %d is unknown to this build", m.kind))
 	}

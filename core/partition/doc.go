@@ -23,7 +23,9 @@
 // Invariants
 //   - 0 <= log start <= next offset; batches are contiguous in [log start, next).
 //   - The high watermark is the applied next offset: nothing at or above it is shown.
-//   - Append time and log time never decrease along the log.
+//   - Append time and log time never decrease along the log. Ages are reckoned
+//     by a clock of their own, which stands still after an entry whose time could
+//     not be trusted (logClock).
 //   - There is at least one segment; the first begins at the log start, the last
 //     is active; all others hold at least one batch.
 //   - Apply reads the entry and the state, nothing else. Retention is checked

@@ -16,11 +16,12 @@ import (
 // proposed is applied, as an overlay over the applied one, and who waits for what.
 //
 // Invariant, unless broken: applying queue to the applied state gives next,
-// logTime, the active segment and the producers as seen through ahead.
+// clock, the active segment and the producers as seen through ahead.
 type leader struct {
 	next     model.Offset
-	time     model.Wall // greatest stamp given
-	timeMono model.Mono // when it was given
+	clock    logClock
+	base     model.Wall // the wall clock when last trusted; before that, the log's time or the topic's creation
+	baseMono model.Mono // when that was
 
 	activeBytes uint64     // of the segment that will be active
 	activeFirst model.Wall // its first batch's append time, if it has one
@@ -71,13 +72,13 @@ const nobody = ^group.Ref(0)
 func (p *proposal) view() batch.View { return batch.View(p.data) }
 
 func newLeader() *leader {
-	return &leader{ahead: map[model.ProducerID]*ahead{}, time: math.MinInt64, tendAt: model.Never}
+	return &leader{ahead: map[model.ProducerID]*ahead{}, tendAt: model.Never}
 }
 
 // rebuild takes the applied state as what will be; the queue must be empty.
-func (l *leader) rebuild(s *state, now model.Mono) {
+func (l *leader) rebuild(s *state) {
 	l.next = s.next
-	l.time, l.timeMono = max(l.time, s.logTime), now
+	l.clock = s.clock
 	l.activeBytes, l.activeFirst = s.active().Bytes, s.active().FirstTime
 	clear(l.ahead)
 	l.fresh = 0
@@ -89,15 +90,15 @@ func (l *leader) rebuild(s *state, now model.Mono) {
 func (l *leader) live() []*proposal { return l.queue[l.head:] }
 
 // stamp is the time the next entry gets: never below one given before, the wall
-// clock's while it can be trusted, else as much later as this node's clock ran.
-func (l *leader) stamp(h group.Host) model.Wall {
+// clock's while it can be trusted, else the last trusted one and as much more as
+// this node's monotonic clock ran since.
+func (l *leader) stamp(h group.Host) (at model.Wall, untrusted bool) {
 	if h.WallTrusted() {
-		return max(l.time, h.Wall())
+		l.base, l.baseMono = h.Wall(), h.Now()
+		return max(l.clock.time, l.base), false
 	}
-	return l.time + model.Wall(max(0, h.Now()-l.timeMono))
+	return max(l.clock.time, l.base+model.Wall(max(0, h.Now()-l.baseMono))), true
 }
-
-func (l *leader) stamped(h group.Host, at model.Wall) { l.time, l.timeMono = at, h.Now() }
 
 // standing is what will be known of a producer.
 func (l *leader) standing(s *state, id model.ProducerID) standing {
@@ -122,7 +123,7 @@ func (l *leader) applied(s *state, id model.ProducerID) *producer {
 func (l *leader) tableFull(s *state, limit int) bool { return s.producers.len()+l.fresh >= limit }
 
 // note moves a producer's standing on by a proposal.
-func (l *leader) note(s *state, p *proposal, to standing, at model.Wall) {
+func (l *leader) note(s *state, p *proposal, to standing) {
 	a := l.ahead[p.producer]
 	if a == nil {
 		if n := len(l.spareAhead); n > 0 {
@@ -136,7 +137,7 @@ func (l *leader) note(s *state, p *proposal, to standing, at model.Wall) {
 		}
 		l.ahead[p.producer] = a
 	}
-	a.standing, a.last = to, at
+	a.standing, a.last = to, l.clock.aged
 	a.count++
 	if p.batch {
 		a.batches = append(a.batches, p)
@@ -214,11 +215,12 @@ func (l *leader) cancel(ref group.Ref) {
 
 // propose hands a command over; false: dropped, nothing changed.
 func (m *Machine) propose(h group.Host, ref group.Ref, c command) *proposal {
+	c.at, c.untrusted = m.lead.stamp(h)
 	data := wire.Encode(&c)
 	if m.lead.broken || !h.Propose(data) {
 		return nil
 	}
-	m.lead.stamped(h, c.at)
+	m.lead.clock.move(c.at, c.untrusted)
 	return m.lead.push(proposal{data: data, producer: c.producer, fence: c.kind == cmdFence, kind: c.kind}, ref)
 }
 
@@ -232,7 +234,7 @@ func (m *Machine) settle(h group.Host, data []byte, accepted bool) {
 	if len(l.live()) == 0 || !bytes.Equal(l.live()[0].data, data) {
 		l.broken = len(l.live()) > 0
 		if !l.broken {
-			l.rebuild(&m.st, h.Now())
+			l.rebuild(&m.st)
 		}
 		return
 	}
@@ -253,7 +255,7 @@ func (m *Machine) settle(h group.Host, data []byte, accepted bool) {
 	p.data = nil
 	l.spareProposal = append(l.spareProposal, p)
 	if l.broken && len(l.live()) == 0 {
-		l.rebuild(&m.st, h.Now())
+		l.rebuild(&m.st)
 	}
 	if !p.batch && !p.fence {
 		l.tendAt = min(l.tendAt, m.due(h))

@@ -90,7 +90,7 @@ func (m *Machine) LogStart() model.Offset { return m.st.logStart() }
 func (m *Machine) LastAppendTime() model.Wall { return m.st.lastAppend }
 
 // LogTime is the greatest time in the log.
-func (m *Machine) LogTime() model.Wall { return m.st.logTime }
+func (m *Machine) LogTime() model.Wall { return m.st.clock.time }
 
 // Bytes is the size of the batches in [LogStart, Next).
 func (m *Machine) Bytes() uint64 { return m.st.bytes }
@@ -141,7 +141,7 @@ func (m *Machine) Apply(h group.Host, e group.Entry) {
 		panic(fmt.Sprintf("partition group %d cannot apply entry %d of term %d: %v",
 			m.cfg.Group, e.Index, e.Term, err))
 	}
-	m.st.logTime = max(m.st.logTime, c.at)
+	m.st.clock.move(c.at, c.untrusted)
 	switch c.kind {
 	case cmdFence:
 		m.st.fence(c.producer, c.epoch)
@@ -159,7 +159,7 @@ func (m *Machine) Apply(h group.Host, e group.Entry) {
 			h.SegmentDrop(c.offset)
 		}
 	case cmdExpire:
-		m.st.producers.expire(c.moment)
+		m.st.producers.expire(minus(m.st.clock.aged, model.ProducerExpiry))
 	}
 	m.settle(h, e.Data, true)
 }
@@ -212,7 +212,11 @@ func (m *Machine) Cancel(h group.Host, ref group.Ref) {
 // LeaderStart implements group.Machine.
 func (m *Machine) LeaderStart(h group.Host) {
 	m.lead = newLeader()
-	m.lead.rebuild(&m.st, h.Now())
+	m.lead.base, m.lead.baseMono = m.st.clock.time, h.Now()
+	if t, ok := h.Catalog().TopicByID(m.cfg.Topic); ok {
+		m.lead.base = max(m.lead.base, t.Created)
+	}
+	m.lead.rebuild(&m.st)
 	m.tend(h)
 	m.arm(h)
 }

@@ -22,7 +22,7 @@ type producer struct {
 	id    model.ProducerID
 	epoch model.Epoch
 	next  model.Sequence
-	last  model.Wall // log time of its last batch or fence
+	last  model.Wall // age clock at its last batch or fence
 	ring  []remembered
 	head  int // the oldest in ring once it is full
 

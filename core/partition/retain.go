@@ -34,7 +34,7 @@ func (m *Machine) configure(h group.Host) bool {
 	if l.settings.version != 0 && want.sameAs(l.settings) {
 		return true
 	}
-	if m.propose(h, nobody, command{kind: cmdConfigure, at: l.stamp(h), settings: want}) == nil {
+	if m.propose(h, nobody, command{kind: cmdConfigure, settings: want}) == nil {
 		return false
 	}
 	l.settings = want
@@ -53,24 +53,26 @@ func (m *Machine) tend(h group.Host) {
 		l.tendAt = m.due(h)
 		return
 	}
-	at := l.stamp(h)
-	if l.activeBytes > 0 && l.activeFirst <= minus(at, m.rollAge()) {
-		m.proposeRoll(h, at)
+	now := l.clock
+	now.move(l.stamp(h))
+	if l.activeBytes > 0 && l.activeFirst <= minus(now.time, m.rollAge()) {
+		m.proposeRoll(h)
 	}
-	if bound := m.st.trimBound(at); bound > m.st.logStart() && !l.trimming {
-		l.trimming = m.propose(h, nobody, command{kind: cmdTrim, at: at, offset: bound}) != nil
+	if bound := m.st.trimBound(now.aged); bound > m.st.logStart() && !l.trimming {
+		l.trimming = m.propose(h, nobody, command{kind: cmdTrim, offset: bound}) != nil
 	}
-	if p, upto := m.st.producers.oldest, minus(at, model.ProducerExpiry); p != nil && p.last <= upto && !l.expiring {
-		if m.propose(h, nobody, command{kind: cmdExpire, at: at, moment: upto}) != nil {
-			l.expiring, l.expired = true, upto
+	upto := minus(now.aged, model.ProducerExpiry)
+	if p := m.st.producers.oldest; p != nil && p.last <= upto && !l.expiring {
+		if m.propose(h, nobody, command{kind: cmdExpire}) != nil {
+			l.expiring, l.expired = true, minus(l.clock.aged, model.ProducerExpiry)
 		}
 	}
 	l.tendAt = m.due(h)
 }
 
-func (m *Machine) proposeRoll(h group.Host, at model.Wall) {
+func (m *Machine) proposeRoll(h group.Host) {
 	l := m.lead
-	if m.propose(h, nobody, command{kind: cmdRoll, at: at, offset: l.next}) != nil {
+	if m.propose(h, nobody, command{kind: cmdRoll, offset: l.next}) != nil {
 		l.activeBytes = 0
 	}
 }
@@ -96,25 +98,26 @@ func (m *Machine) rollAge() time.Duration {
 // due is when tend is worth calling next: Never while nothing can grow old.
 func (m *Machine) due(h group.Host) model.Mono {
 	l := m.lead
-	now := l.stamp(h)
+	now := l.clock
+	now.move(l.stamp(h))
 	wait := time.Duration(-1)
-	sooner := func(since model.Wall, age time.Duration) {
-		d := min(tendMax, max(tendMin, age-time.Duration(max(0, now-since))))
+	sooner := func(passed model.Wall, age time.Duration) {
+		d := min(tendMax, max(tendMin, age-time.Duration(max(0, passed))))
 		if wait < 0 || d < wait {
 			wait = d
 		}
 	}
 	if l.activeBytes > 0 {
-		sooner(l.activeFirst, m.rollAge())
+		sooner(now.time-l.activeFirst, m.rollAge())
 	}
 	if len(m.st.segments) > 1 && m.st.settings.version != 0 {
-		if m.st.trimBound(now) > m.st.logStart() {
-			sooner(now, 0)
+		if m.st.trimBound(now.aged) > m.st.logStart() {
+			sooner(0, 0)
 		}
-		sooner(m.st.segments[0].LastTime, m.st.settings.retentionTime)
+		sooner(now.aged-m.st.segments[0].LastAged, m.st.settings.retentionTime)
 	}
 	if p := m.st.producers.oldest; p != nil {
-		sooner(p.last, model.ProducerExpiry+expireSlack)
+		sooner(now.aged-p.last, model.ProducerExpiry+expireSlack)
 	}
 	if wait < 0 {
 		return model.Never

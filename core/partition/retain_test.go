@@ -215,3 +215,37 @@ func TestSettingsFollowTheMapForwardOnly(t *testing.T) {
 		t.Errorf("a newer map left %+v", m.st.settings)
 	}
 }
+
+// Stamps of a leader whose clock cannot be trusted may lie far back. When time is
+// set right, that jump is no age: what was just written stays its full time.
+func TestTimeSetRightDeletesNothing(t *testing.T) {
+	for name, back := range map[string]time.Duration{"new partition": 30 * day, "after ten quiet days": 10 * day} {
+		t.Run(name, func(t *testing.T) {
+			m := New(Config{Topic: testTopic, Limits: Limits{SegmentAge: time.Hour}})
+			h := grouptest.New(m)
+			h.Cat.PutTopic(&model.Topic{ID: testTopic, Name: "orders", MapVersion: 1, Created: h.WallNow - model.Wall(30*day)})
+			if back == 10*day {
+				h.Lead()
+				fill(t, h, 1, time.Second)
+				h.StepDown()
+				h.WallNow += model.Wall(back)
+			}
+			h.Trusted = false
+			h.Lead() // by a node that never trusted its clock: it starts from the log, or the topic's creation
+			put(t, h, messages(1, from(1, 1, 0)))
+			lag := time.Duration(h.WallNow - m.LastAppendTime())
+			if lag != back {
+				t.Fatalf("the stamp lies %v back, want %v", lag, back)
+			}
+			h.Trusted = true
+			pass(h, model.DefaultRetention-3*time.Hour, 10*time.Minute)
+			if m.LogStart() >= m.Next() || m.Producers() != 1 {
+				t.Fatalf("deleted early: log is [%d, %d), %d producers", m.LogStart(), m.Next(), m.Producers())
+			}
+			pass(h, 6*time.Hour, 10*time.Minute)
+			if m.LogStart() != m.Next() || m.Producers() != 0 {
+				t.Fatalf("not deleted: log is [%d, %d), %d producers", m.LogStart(), m.Next(), m.Producers())
+			}
+		})
+	}
+}

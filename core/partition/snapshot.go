@@ -17,7 +17,9 @@ func (s *state) Code(c *wire.Codec) {
 	c.Version(snapshotVersion)
 	wire.Uint(c, &s.next)
 	wire.Int(c, &s.lastAppend)
-	wire.Int(c, &s.logTime)
+	wire.Int(c, &s.clock.time)
+	wire.Int(c, &s.clock.aged)
+	c.Bool(&s.clock.untrusted)
 	codeSettings(c, &s.settings)
 	wire.Slice(c, &s.segments, codeSegment)
 	var list []*producer
@@ -39,6 +41,7 @@ func codeSegment(c *wire.Codec, g *Segment) {
 	wire.Uint(c, &g.Base)
 	wire.Int(c, &g.FirstTime)
 	wire.Int(c, &g.LastTime)
+	wire.Int(c, &g.LastAged)
 	wire.Uint(c, &g.Bytes)
 	wire.Int(c, &g.Created)
 }

@@ -140,7 +140,7 @@ func FuzzCommand(f *testing.F) {
 	for _, c := range []command{
 		{kind: cmdFence, at: 1, producer: 2, epoch: 3},
 		{kind: cmdConfigure, settings: settings{1, time.Hour, 5}},
-		{kind: cmdRoll, offset: 7}, {kind: cmdTrim, at: -1, offset: 1 << 63}, {kind: cmdExpire, moment: -5},
+		{kind: cmdRoll, offset: 7}, {kind: cmdTrim, at: -1, offset: 1 << 63}, {kind: cmdExpire, at: -5, untrusted: true},
 	} {
 		f.Add(encodeCommand(c))
 	}

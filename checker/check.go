@@ -13,11 +13,8 @@ func Check(h *History, final Final) Report {
 		return Report{Verdicts: []Verdict{{Name: BadHistory, Result: Undecided, Detail: err.Error()}}}
 	}
 	j := newJudge(h, &final)
-	j.readPublishes()
-	j.readFinal()
-	j.readOps()
+	j.index()
 	for _, p := range j.parts {
-		p.sortOffsets()
 		j.judgeLog(p)
 	}
 	j.judgeLost()
@@ -173,6 +170,22 @@ func (j *judge) part(name string, number model.Partition) *part {
 	}
 	j.lastPart.name, j.lastPart.number, j.lastPart.part = name, number, p
 	return p
+}
+
+// index reads the whole history and the final state.
+func (j *judge) index() {
+	j.readPublishes()
+	j.readFinal()
+	j.readOps()
+	for _, p := range j.parts {
+		p.sortOffsets()
+	}
+	for _, s := range j.subs {
+		for _, sp := range s.parts {
+			sp.wild = min(sp.wild, s.wild)
+			sp.sortSeeks()
+		}
+	}
 }
 
 // readPublishes learns what was sent, and which topics were deleted.

@@ -12,6 +12,7 @@ import (
 type book struct {
 	h     History
 	final Final
+	pulls uint64 // pull sequence last used; one counter serves all members
 }
 
 // span is an operation's interval.
@@ -49,7 +50,9 @@ func (b *book) fetch(s span, from, to, high model.Offset) *Op {
 }
 
 func (b *book) pull(s span, member model.MemberID, gen model.Generation, from, to model.Offset) *Op {
-	return b.op(s, Op{Pull: &Pull{Subscription: "t/s", Member: member, Generation: gen, Messages: messages(from, to)}})
+	b.pulls++
+	return b.op(s, Op{Pull: &Pull{Subscription: "t/s", Member: member, Sequence: b.pulls, Generation: gen,
+		Messages: messages(from, to)}})
 }
 
 func (b *book) ack(s span, member model.MemberID, gen model.Generation, next model.Offset) *Op {

@@ -35,12 +35,16 @@
 //
 // A history is written as JSON lines, one object each, fields in snake case:
 //
-//	{"client":1,"call":5,"return":9,"outcome":"ok","publish":{"topic":"orders","partition":0,"messages":[{"key":"a","payload":17}],"offset":3}}
-//	{"client":2,"call":7,"return":null,"outcome":"unknown","ack":{"subscription":"orders/s","member":"m1","generation":2,"partition":0,"next":4}}
-//	{"log":{"topic":"orders","partition":0,"log_start":0,"high_watermark":1,"messages":[{"offset":0,"payload":17,"append_time":1000}]}}
+//	{"client":1,"call":5,"return":9,"outcome":"ok","publish":{"topic":"orders","partition":0,
+//	   "messages":[{"key":"a","payload":17}],"offset":3}}
+//	{"client":2,"call":7,"return":null,"outcome":"unknown","ack":{"subscription":"orders/s",
+//	   "member":"m1","generation":2,"partition":0,"next":4}}
+//	{"log":{"topic":"orders","partition":0,"log_start":0,"high_watermark":1,
+//	   "messages":[{"offset":0,"payload":17,"append_time":1000}]}}
 //	{"cursors":{"subscription":"orders/s","partitions":[{"partition":0,"offset":4}]}}
 //	{"drained":true}
 //
+// (folded here: a line is a whole object, and an object one line).
 // The first kind are operations, in order of their calls; the others are the
 // final state and come last. A log may be continued by further log lines of the
 // same partition. A missing or null return is open. A line has at most 16 MiB.

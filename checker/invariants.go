@@ -180,9 +180,9 @@ func (v *Invariants) Committed(g model.GroupID, r model.ReplicaID, own, index, t
 
 // NewLeader holds a newly elected leader's log to everything known as committed
 // in earlier terms. One that wins an old term late, when a newer one already
-// commits, need not have the newer one's. At tells the term of the leader's entry at an index; false:
-// it is below the leader's log, in a snapshot. Call it once per election, after
-// Leader; it walks the committed entries not yet trimmed.
+// commits, need not have the newer one's. At tells the term of the leader's entry
+// at an index; false: it is below the leader's log, in a snapshot. Call it once
+// per election, after Leader; it walks the committed entries not yet trimmed.
 func (v *Invariants) NewLeader(g model.GroupID, term uint64, r model.ReplicaID, last uint64,
 	at func(index uint64) (uint64, bool)) *Violation {
 	l := v.log(g)
@@ -192,12 +192,12 @@ func (v *Invariants) NewLeader(g model.GroupID, term uint64, r model.ReplicaID, 
 			continue
 		}
 		if index > last {
-			return violated(LeaderCompleteness, "group %d replica %d leads in term %d with a log to %d, without committed entry %d",
-				g, r, term, last, index)
+			return violated(LeaderCompleteness,
+				"group %d replica %d leads in term %d with a log to %d, without committed entry %d", g, r, term, last, index)
 		}
 		if has, held := at(index); held && has != id.term {
-			return violated(LeaderCompleteness, "group %d replica %d leads in term %d and has term %d at %d, where term %d was committed",
-				g, r, term, has, index, id.term)
+			return violated(LeaderCompleteness,
+				"group %d replica %d leads in term %d and has term %d at %d, where term %d was committed", g, r, term, has, index, id.term)
 		}
 	}
 	return nil
@@ -241,7 +241,8 @@ func (v *Invariants) VoteGrant(g model.GroupID, r model.ReplicaID, term uint64, 
 	return v.voteLeaves("a vote", g, r, term, to)
 }
 
-func (v *Invariants) voteLeaves(what string, g model.GroupID, r model.ReplicaID, term uint64, to model.ReplicaID) *Violation {
+func (v *Invariants) voteLeaves(what string, g model.GroupID, r model.ReplicaID, term uint64,
+	to model.ReplicaID) *Violation {
 	s := v.votes[replicaKey{g, r}]
 	if s == nil {
 		s = &voteState{}
@@ -286,7 +287,8 @@ func (v *Invariants) HighWatermark(g model.GroupID, r model.ReplicaID, high mode
 // over all leaders it never falls. Feed it in order of the answers' reads.
 func (v *Invariants) HighWatermarkShown(g model.GroupID, r model.ReplicaID, high model.Offset) *Violation {
 	if before := v.shown[g]; high < before {
-		return violated(WatermarkMonotonic, "group %d: replica %d shows high watermark %d after %d was shown", g, r, high, before)
+		return violated(WatermarkMonotonic, "group %d: replica %d shows high watermark %d after %d was shown",
+			g, r, high, before)
 	}
 	v.shown[g] = high
 	return nil
@@ -294,14 +296,16 @@ func (v *Invariants) HighWatermarkShown(g model.GroupID, r model.ReplicaID, high
 
 // Owner takes in that a member owns a partition in a generation, according to
 // any replica of the coordinator. An empty member owns nothing.
-func (v *Invariants) Owner(s model.SubscriptionID, p model.Partition, gen model.Generation, m model.MemberID) *Violation {
+func (v *Invariants) Owner(s model.SubscriptionID, p model.Partition, gen model.Generation,
+	m model.MemberID) *Violation {
 	if m == "" {
 		return nil
 	}
 	key := ownership{s, p, gen}
 	before, there := v.owners[key]
 	if there && before != m {
-		return violated(OneOwner, "subscription %d partition %d generation %d: owned by %s and by %s", s, p, gen, before, m)
+		return violated(OneOwner, "subscription %d partition %d generation %d: owned by %s and by %s",
+			s, p, gen, before, m)
 	}
 	v.owners[key] = m
 	return nil

@@ -83,6 +83,7 @@ type subEvent struct {
 	member     int32
 	kind       eventKind
 	repeat     bool // a pull that repeats an answer given before
+	atCursor   bool // a pull that starts at the cursor
 	blind      bool
 }
 
@@ -156,6 +157,8 @@ func (j *judge) readRun(s *sub, i int32, op *Op, member int32, first Message, en
 		low, there := sp.given[pullKey{member, p.Sequence}]
 		e.repeat = there && low == e.low
 		sp.given[pullKey{member, p.Sequence}] = e.low
+	} else {
+		e.atCursor = true
 	}
 	sp.events = append(sp.events, e)
 	if s.create != nil && s.create.Shared {
@@ -217,8 +220,6 @@ func (j *judge) judgeSubscription(s *sub) {
 	}
 	cursors := j.finalCursors(s)
 	for _, sp := range s.parts {
-		sp.wild = min(sp.wild, s.wild)
-		sp.sortSeeks()
 		j.judgeAcks(s, sp)
 		epochs := sp.split()
 		for k := range epochs {

@@ -28,6 +28,7 @@ type Read struct {
 	Offset   model.Offset
 	MaxBytes uint32
 	Wait     time.Duration // long-poll when Offset is the high watermark
+	Leader   bool          // only a leader may answer: HighWatermark and LogStart are wanted
 }
 
 // ReadResult answers Read. Run is stamped batches laid end to end; the first may
@@ -91,6 +92,7 @@ func (m *Read) Code(c *wire.Codec) {
 	wire.Uint(c, &m.Offset)
 	wire.Uint(c, &m.MaxBytes)
 	c.Duration(&m.Wait)
+	c.Bool(&m.Leader)
 }
 
 // Code implements wire.Coder.

@@ -241,7 +241,7 @@ func (g *Gateway) fetch(rq *request, c *call.Fetch) {
 			return
 		}
 		wait := g.readWait(rq, c.Wait)
-		req := &call.Read{Offset: c.Offset, MaxBytes: bytesOr(c.MaxBytes), Wait: wait}
+		req := &call.Read{Offset: c.Offset, MaxBytes: bytesOr(c.MaxBytes), Wait: wait, Leader: true}
 		g.ask(rq, t.Partitions[c.Partition], req, wait, func(resp call.Response, err *model.Error) {
 			if err != nil {
 				g.reply(rq, nil, err)

@@ -45,6 +45,10 @@ const (
 
 // read takes a Read.
 func (m *Machine) read(h group.Host, ref group.Ref, req *call.Read) {
+	if req.Leader && m.lead == nil {
+		h.Reply(ref, nil, h.NotLeader())
+		return
+	}
 	r := &reader{ref: ref, led: m.lead != nil, offset: req.Offset, maxBytes: int(min(req.MaxBytes, maxReadBytes))}
 	if r.maxBytes == 0 {
 		r.maxBytes = defaultReadBytes

@@ -23,6 +23,10 @@ import (
 type root struct {
 	Config kong.ConfigFlag `help:"YAML file with values for flags." placeholder:"FILE"`
 
+	Serve serveCmd `cmd:"" help:"Run one node of a cluster."`
+	Dev   devCmd   `cmd:"" help:"Run a whole cluster in this process, to try things out."`
+	Demo  demoCmd  `cmd:"" help:"Show publish, pull, ack, replay and failover on a cluster of its own."`
+
 	clientCommands
 }
 
@@ -48,6 +52,14 @@ func run(ctx context.Context, args []string, std *stdio) int {
 		kong.Name("tapedeck"),
 		kong.Description("A replicated publish/subscribe broker with replay."),
 		kong.UsageOnError(),
+		kong.Vars{
+			"origin_help": "Web origins whose pages may call: https://host:port, " +
+				"or localhost for any port of this machine, or * for any.",
+			"bootstrap_help": "Found the cluster without asking the peers: only for its first start, " +
+				"and only when some of them are gone for good.",
+			"dev_data_help": "Folder to keep the data in; without it a temporary one is used and removed at the end.",
+			"peers_help":    "Every node of the cluster, this one too.",
+		},
 		kong.DefaultEnvars("TAPEDECK"),
 		kong.Configuration(yamlResolver),
 		kong.Writers(std.Out, std.Err),

@@ -94,11 +94,11 @@ func (n admin) CreateSubscription(
 	if failure != nil {
 		return nil, n.wireError(failure)
 	}
-	done, err := askFor[*call.Done](ctx, n.Node, c, 0)
+	r, err := askFor[*call.CreateSubscriptionCallResult](ctx, n.Node, c, 0)
 	if err != nil {
 		return nil, err
 	}
-	return &tapedeckv1.CreateSubscriptionResponse{MapVersion: done.MapVersion}, nil
+	return &tapedeckv1.CreateSubscriptionResponse{SubscriptionId: uint64(r.Subscription.ID)}, nil
 }
 
 // GetSubscription implements AdminService.

@@ -79,7 +79,7 @@ func TestPlainPathsReachTheSameCalls(t *testing.T) {
 		"GET /v1/topics/orders":                       &call.GetTopicResult{},
 		"PATCH /v1/topics/orders":                     &call.Done{},
 		"DELETE /v1/topics/orders":                    &call.Done{},
-		"POST /v1/subscriptions":                      &call.Done{},
+		"POST /v1/subscriptions":                      &call.CreateSubscriptionCallResult{},
 		"GET /v1/subscriptions":                       &call.ListSubscriptionsResult{},
 		"GET /v1/subscriptions/orders/billing":        &call.GetSubscriptionResult{},
 		"POST /v1/subscriptions/orders/billing/pull":  &call.PullResult{},

@@ -1293,10 +1293,10 @@ func (*CreateSubscriptionRequest_Latest) isCreateSubscriptionRequest_Start() {}
 func (*CreateSubscriptionRequest_Time) isCreateSubscriptionRequest_Start() {}
 
 type CreateSubscriptionResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	MapVersion    uint64                 `protobuf:"varint,1,opt,name=map_version,json=mapVersion,proto3" json:"map_version,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	SubscriptionId uint64                 `protobuf:"varint,1,opt,name=subscription_id,json=subscriptionId,proto3" json:"subscription_id,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *CreateSubscriptionResponse) Reset() {
@@ -1329,9 +1329,9 @@ func (*CreateSubscriptionResponse) Descriptor() ([]byte, []int) {
 	return file_tapedeck_v1_admin_proto_rawDescGZIP(), []int{14}
 }
 
-func (x *CreateSubscriptionResponse) GetMapVersion() uint64 {
+func (x *CreateSubscriptionResponse) GetSubscriptionId() uint64 {
 	if x != nil {
-		return x.MapVersion
+		return x.SubscriptionId
 	}
 	return 0
 }
@@ -3618,10 +3618,9 @@ const file_tapedeck_v1_admin_proto_rawDesc = "" +
 	"\rmax_in_flight\x18\x0f \x01(\rR\vmaxInFlight\x12\x16\n" +
 	"\x06filter\x18\x10 \x01(\tR\x06filter\x12L\n" +
 	"\x15expire_when_unused_in\x18\x11 \x01(\v2\x19.google.protobuf.DurationR\x12expireWhenUnusedInB\a\n" +
-	"\x05start\"=\n" +
-	"\x1aCreateSubscriptionResponse\x12\x1f\n" +
-	"\vmap_version\x18\x01 \x01(\x04R\n" +
-	"mapVersion\"<\n" +
+	"\x05start\"E\n" +
+	"\x1aCreateSubscriptionResponse\x12'\n" +
+	"\x0fsubscription_id\x18\x01 \x01(\x04R\x0esubscriptionId\"<\n" +
 	"\x16GetSubscriptionRequest\x12\"\n" +
 	"\fsubscription\x18\x01 \x01(\tR\fsubscription\"\xc7\b\n" +
 	"\x17GetSubscriptionResponse\x12\x14\n" +

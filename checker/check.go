@@ -2,6 +2,7 @@ package checker
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/tapedeck/tapedeck/core/model"
 )
@@ -14,6 +15,24 @@ func Check(h *History, final Final) Report {
 	}
 	j := newJudge(h, &final)
 	j.index()
+	return j.report()
+}
+
+// CheckAll is Check and CheckLinear in one, the history read once; the verdict
+// NotLinearizable is the report's last.
+func CheckAll(h *History, final Final, budget Budget) (Report, LinearReport) {
+	if h.Validate() != nil {
+		return Check(h, final), CheckLinear(h, final, budget)
+	}
+	j := newJudge(h, &final)
+	j.index()
+	report, linear := j.report(), j.linear(budget)
+	report.Verdicts = append(report.Verdicts, linear.Verdict())
+	return report, linear
+}
+
+// report draws the verdicts from an indexed history.
+func (j *judge) report() Report {
 	for _, p := range j.parts {
 		j.judgeLog(p)
 	}
@@ -100,7 +119,6 @@ func newJudge(h *History, final *Final) *judge {
 		names:     map[string]int32{"": 0},
 		topics:    map[int32]*topic{},
 		partIndex: map[partKey]*part{},
-		sentIndex: map[payloadKey]int32{},
 		subIndex:  map[string]*sub{},
 		fences:    map[fenceKey][]fence{},
 	}
@@ -190,6 +208,13 @@ func (j *judge) index() {
 
 // readPublishes learns what was sent, and which topics were deleted.
 func (j *judge) readPublishes() {
+	total := 0
+	for i := range j.h.Ops {
+		if p := j.h.Ops[i].Publish; p != nil {
+			total += len(p.Messages)
+		}
+	}
+	j.sent, j.sentIndex = make([]sent, 0, total), make(map[payloadKey]int32, total)
 	for i := range j.h.Ops {
 		op := &j.h.Ops[i]
 		switch {
@@ -246,6 +271,7 @@ func (j *judge) readFinal() {
 			p.final = &FinalLog{LogStart: f.LogStart}
 		}
 		p.final.HighWatermark = f.HighWatermark
+		p.list = slices.Grow(p.list, len(f.Messages))
 		next := p.final.LogStart
 		if n := len(p.final.Messages); n > 0 {
 			next = p.final.Messages[n-1].Offset + 1

@@ -143,7 +143,8 @@ func (j *judge) judgeRun(s *sub, sp *subPart, d *delivery, ev *subEvent) {
 	if s.create == nil || !s.create.Filtered {
 		if j.checked(SkippedMessage); ev.low > limit {
 			j.fail(SkippedMessage, []int32{ev.op},
-				"%s of %s: offset %d was delivered, %d before it was neither delivered nor acked", sp.log.name, s.name, ev.low, limit)
+				"%s of %s: offset %d was delivered, %d before it was neither delivered nor acked",
+				sp.log.name, s.name, ev.low, limit)
 		}
 	}
 	if d.running && !sp.nacked && !ev.repeat {

@@ -197,7 +197,8 @@ func (v *Invariants) NewLeader(g model.GroupID, term uint64, r model.ReplicaID, 
 		}
 		if has, held := at(index); held && has != id.term {
 			return violated(LeaderCompleteness,
-				"group %d replica %d leads in term %d and has term %d at %d, where term %d was committed", g, r, term, has, index, id.term)
+				"group %d replica %d leads in term %d and has term %d at %d, where term %d was committed",
+				g, r, term, has, index, id.term)
 		}
 	}
 	return nil

@@ -52,6 +52,11 @@ func CheckLinear(h *History, final Final, budget Budget) LinearReport {
 	}
 	j := newJudge(h, &final)
 	j.index()
+	return j.linear(budget)
+}
+
+// linear checks an indexed history.
+func (j *judge) linear(budget Budget) LinearReport {
 	budget.Window = max(budget.Window, 1)
 	search := &search{budget: budget, left: budget.Total}
 	var report LinearReport

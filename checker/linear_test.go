@@ -119,6 +119,24 @@ func TestIllegalHistoriesAreNotLinearizable(t *testing.T) {
 	}
 }
 
+func TestCheckAllJoinsBoth(t *testing.T) {
+	b := filled().drained()
+	report, _ := CheckAll(&b.h, b.final, DefaultBudget)
+	if report.Result() != OK || !strings.HasSuffix(report.Line(), " · linearizable") {
+		t.Error(report)
+	}
+	b.describe(span{2000, 2001}, 4, 10)
+	report, linear := CheckAll(&b.h, b.final, DefaultBudget)
+	if v, _ := report.Get(NotLinearizable); v.Result != Failed || linear.Visualize(&bytes.Buffer{}, nil) != nil {
+		t.Error(report)
+	}
+	b.h.Ops[0].Outcome = ""
+	if report, linear := CheckAll(&b.h, b.final, DefaultBudget); report.Result() != Undecided ||
+		linear.Verdict().Result != Undecided {
+		t.Errorf("a history that cannot be judged: %s, %v", report, linear)
+	}
+}
+
 func TestSpentBudgetIsNoPass(t *testing.T) {
 	b := filled().drained()
 	for _, budget := range []Budget{{Window: 200, Steps: 5, Total: 1000}, {Window: 200, Steps: 1000, Total: 5}} {

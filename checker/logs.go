@@ -220,7 +220,8 @@ func (j *judge) judgeProducers(p *part) {
 			}
 			if sequence == before.sequence || used[who][sequence] {
 				j.fail(Duplicate, []int32{before.op, op},
-					"%s: producer %d epoch %d sequence %d is in the log twice, at offset %d again", p.name, who.producer, who.epoch, sequence, s.offset)
+					"%s: producer %d epoch %d sequence %d is in the log twice, at offset %d again",
+					p.name, who.producer, who.epoch, sequence, s.offset)
 			} else {
 				j.fail(Reordered, []int32{before.op, op}, "%s: producer %d epoch %d has sequence %d at offset %d, after %d at %d",
 					p.name, who.producer, who.epoch, sequence, s.offset, before.sequence, before.offset)

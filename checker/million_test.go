@@ -211,7 +211,7 @@ func TestDrawnHistories(t *testing.T) {
 			return true
 		},
 	}
-	for seed := range uint64(20) {
+	for seed := range uint64(6) {
 		for name, change := range changes {
 			h, final := drawHistory(seed, 5000, 4)
 			if report := Check(h, final); report.Result() != OK {

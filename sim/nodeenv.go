@@ -127,8 +127,11 @@ func (n *simNode) config() node.Config {
 		cfg.Peers = append(cfg.Peers, model.Node{ID: id, Address: string(id) + ":7070"})
 	}
 	return node.Config{Core: cfg, FS: n.fs, Journal: n.engine(),
-		NewDisk: model.DiskID(n.rand.Uint64() | 1)}
+		NewDisk: model.DiskID(n.rand.Uint64() | 1), Notice: n.notice}
 }
+
+// notice takes what the node would log.
+func (n *simNode) notice(text string) { n.w.trace.say(n.w.loop.now, string(n.id), kindNotice, "%s", text) }
 
 // crash stops the process: what is not synced is at the mercy of keep.
 func (n *simNode) crash(keep unsynced) {

@@ -29,11 +29,11 @@ const (
 	kindClock
 	kindClient
 	kindPhase
-	kindHash
+	kindNotice
 )
 
 var kindNames = [...]string{"", "packet", "peerdown", "tick", "journal", "lane", "request", "reply", "send",
-	"crash", "start", "pause", "resume", "network", "clock", "client", "phase", "hash"}
+	"crash", "start", "pause", "resume", "network", "clock", "client", "phase", "notice"}
 
 // checkpointEvery is the number of events between two points of Trace.Points.
 const checkpointEvery = 1024

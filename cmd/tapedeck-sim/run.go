@@ -2,8 +2,10 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"time"
 
@@ -12,9 +14,10 @@ import (
 
 // runCommand runs one seed.
 type runCommand struct {
-	Seed  uint64 `required:"" help:"The seed."`
-	Trace bool   `help:"Print a line per interesting event."`
-	Quiet bool   `help:"Print the verdict only."`
+	Seed    uint64 `required:"" help:"The seed."`
+	Trace   bool   `help:"Print a line per interesting event."`
+	Quiet   bool   `help:"Print the verdict only."`
+	History string `type:"path" help:"Write what the clients called and got into this file, as JSON lines."`
 }
 
 // Run implements the command.
@@ -40,7 +43,25 @@ func (c *runCommand) Run(out *output) error {
 	fmt.Fprintf(out, "trace     %016x\n", r.Hash)
 	fmt.Fprintf(out, "version   %s\n", version())
 	out.worsen(r.Exit)
+	if c.History != "" {
+		return writeHistory(c.History, r)
+	}
 	return nil
+}
+
+// writeHistory keeps the calls, one a line, numbered as the verdicts count them.
+func writeHistory(path string, r sim.Result) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	enc := json.NewEncoder(f)
+	for i := range r.History.Ops {
+		if err := enc.Encode(&r.History.Ops[i]); err != nil {
+			return errors.Join(err, f.Close())
+		}
+	}
+	return f.Close()
 }
 
 func printProbes(out *output, probes map[string]int) {

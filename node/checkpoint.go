@@ -83,6 +83,7 @@ func (h *Host) finishCheckpoint(cp *checkpoint, next manifest, err error) {
 	case err == nil:
 		h.manifest = next
 		h.journal(journalOp{drop: next.generation})
+		h.dropSegments(cp.Segments)
 	case !errors.Is(err, disk.ErrNoSpace):
 		h.env.Fatal(fmt.Errorf("write a checkpoint: %w", err))
 		return

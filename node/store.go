@@ -25,6 +25,9 @@ type store struct {
 	removed bool          // its files are gone; set on the lane, read after it
 	dirty   bool          // written since the last sync
 	syncs   []func(error) // wait for everything queued before them
+	// below is up to where segments are to go once a durable manifest no longer
+	// names them; 0: nothing is.
+	below model.Offset
 }
 
 type reader interface {
@@ -53,9 +56,27 @@ func (h *Host) segment(e core.Effect) {
 	if st == nil {
 		return
 	}
+	if drop, ok := e.(core.SegmentDrop); ok {
+		st.below = max(st.below, drop.Before)
+		return
+	}
 	st.ops = append(st.ops, e)
 	if !slices.Contains(h.touched, st) {
 		h.touched = append(h.touched, st)
+	}
+}
+
+// dropSegments lets go of what a checkpoint that is durable by now no longer
+// names. What a crash keeps from going goes when the store is opened.
+func (h *Host) dropSegments(marks []core.SegmentMark) {
+	for _, m := range marks {
+		st := h.stores[m.Group]
+		if st == nil || st.below == 0 || m.Start < st.below {
+			continue
+		}
+		st.ops = append(st.ops, core.SegmentDrop{Group: m.Group, Before: st.below})
+		st.below = 0
+		h.runStore(st)
 	}
 }
 

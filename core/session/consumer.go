@@ -74,6 +74,9 @@ type Consumer struct {
 	pulledAt model.Mono // when the pull under way was made
 	empties  int        // pulls in a row that brought nothing and did not wait
 	sequence uint64     // of the pull under way or next, from 1
+	restart  bool       // the next pull is 1 again: from the cursors
+	strays   model.Mono // until then a pull given up may still reach a coordinator
+	doubt    bool       // one may have reached it: see arrive
 	beat     task
 	lastBeat model.Mono // when the last request that renewed the session was made
 	ack      task
@@ -266,6 +269,9 @@ func (c *Consumer) Poll(now model.Mono) []Send {
 		sends = append(sends, c.sendAck(now))
 	}
 	if c.pullReady() <= now {
+		if c.restart {
+			c.restart, c.sequence = false, 1
+		}
 		c.pull.id = c.nextID()
 		c.pulledAt, c.lastBeat = now, now
 		sends = append(sends, c.send(c.pull.id, c.cfg.Wait, &call.Pull{
@@ -379,6 +385,7 @@ func (c *Consumer) beaten(now model.Mono, err *model.Error) {
 	if judge(err) == final {
 		// The session is over: others own the partitions by now. The next pull joins again.
 		c.Drop()
+		c.restart = true
 	}
 }
 
@@ -396,12 +403,16 @@ func (c *Consumer) pulled(now model.Mono, result call.ClientResult, err *model.E
 		err = answered(nil)
 	}
 	if err == nil {
-		err = c.receive(r)
+		err = c.receive(now, r)
 	}
 	if err == nil {
 		c.pull.succeeded()
 		c.failure = nil
 		c.member = r.Member
+		if c.doubt && len(r.Ranges) == 0 && c.sequence > 1 {
+			// Nothing more to come, or given out to a pull that was given up.
+			c.restart, c.doubt = true, now < c.strays
+		}
 		c.sequence++
 		c.pace(now, len(r.Ranges) == 0)
 		return
@@ -411,11 +422,19 @@ func (c *Consumer) pulled(now model.Mono, result call.ClientResult, err *model.E
 	switch {
 	case err.Reason == model.ReasonFenced:
 		c.Drop()
+		c.restart = true
+	case err.Field == "pull_sequence" && c.sequence > 1:
+		c.restart = true // an earlier pull that was given up arrived late
 	case judge(err) == final || err.Code == model.DataLoss:
 		c.fatal = err
 		c.Drop()
+	case judge(err) == open:
+		c.strays, c.doubt = now.Add(strayTime), true
 	}
 }
+
+// strayTime is how long a request that was given up may still be on its way.
+const strayTime = time.Minute
 
 // maxPace is the longest pause between pulls that bring nothing and do not wait.
 const maxPace = 250 * time.Millisecond

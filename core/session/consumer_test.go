@@ -54,7 +54,9 @@ func (c *coordinator) failover() {
 
 func (c *coordinator) seek(to model.Offset) {
 	c.generation++
-	c.last = nil
+	if c.last != nil {
+		c.last = &call.PullResult{Member: "m1", Generation: c.generation} // what it gave is void
+	}
 	for _, s := range c.parts {
 		s.cursor = min(to, model.Offset(s.messages))
 		s.position, s.fence = s.cursor, c.generation
@@ -67,7 +69,7 @@ func (c *coordinator) serve(r call.Client) (call.ClientResult, *model.Error) {
 	}
 	switch r := r.(type) {
 	case *call.Pull:
-		return c.pull(r), nil
+		return c.pull(r)
 	case *call.Ack:
 		return c.ack(r), nil
 	case *call.ExtendLease:
@@ -79,9 +81,16 @@ func (c *coordinator) serve(r call.Client) (call.ClientResult, *model.Error) {
 	return nil, model.Errorf(model.Unimplemented, "%T", r)
 }
 
-func (c *coordinator) pull(r *call.Pull) *call.PullResult {
-	if c.last != nil && r.PullSequence == c.sequence {
-		return c.last
+func (c *coordinator) pull(r *call.Pull) (*call.PullResult, *model.Error) {
+	switch {
+	case c.last != nil && r.PullSequence == c.sequence:
+		return c.last, nil
+	case c.sequence == 0 || r.PullSequence == 1:
+		for _, s := range c.parts {
+			s.position = s.cursor
+		}
+	case r.PullSequence != c.sequence && r.PullSequence != c.sequence+1:
+		return nil, model.Invalid("pull_sequence", "is %d after %d", r.PullSequence, c.sequence)
 	}
 	out := &call.PullResult{Member: "m1", Generation: c.generation}
 	room := int(r.MaxMessages)
@@ -98,7 +107,7 @@ func (c *coordinator) pull(r *call.Pull) *call.PullResult {
 		})
 	}
 	c.sequence, c.last = r.PullSequence, out
-	return out
+	return out, nil
 }
 
 // batches are whole ones: their first and last reach beyond [from, to).
@@ -147,15 +156,16 @@ func (c *coordinator) ack(r *call.Ack) *call.AckCallResult {
 // consumerRig drives a consumer against the coordinator, and processes.
 type consumerRig struct {
 	*world
-	co    *coordinator
-	c     *Consumer
-	taken []Delivery
-	last  map[string]model.Offset // per partition and generation
-	first map[model.Partition]uint32
-	beats int
-	pulls int
-	most  int
-	gives bool // takes and processes by itself
+	co     *coordinator
+	c      *Consumer
+	taken  []Delivery
+	last   map[string]model.Offset // per partition and generation
+	first  map[model.Partition]uint32
+	beats  int
+	pulls  int
+	most   int
+	strays float64 // share of pulls given up that arrive later
+	gives  bool    // takes and processes by itself
 }
 
 func newConsumerRig(seed uint64, co *coordinator, cfg ConsumerConfig) *consumerRig {
@@ -168,11 +178,16 @@ func (r *consumerRig) pump() {
 	for {
 		sends := r.c.Poll(r.now)
 		for _, s := range sends {
-			switch s.Call.(type) {
+			switch p := s.Call.(type) {
 			case *call.ExtendLease:
 				r.beats++
 			case *call.Pull:
 				r.pulls++
+				if r.rand.Float64() < r.strays {
+					r.at(time.Duration(r.rand.Int64N(int64(time.Second))), func() { _, _ = r.co.pull(p) })
+					r.c.Done(r.now, s.ID, nil, model.Errorf(model.DeadlineExceeded, "no answer"))
+					continue
+				}
 			}
 			r.carry(s, r.co.serve, func(id uint64, res call.ClientResult, err *model.Error) {
 				r.c.Done(r.now, id, res, err)
@@ -236,6 +251,7 @@ func TestConsumerUnderFaults(t *testing.T) {
 		r := newConsumerRig(rapid.Uint64().Draw(t, "seed"), co, cfg)
 		r.lossy = rapid.SampledFrom([]float64{0, 0.1, 0.4}).Draw(t, "lossy")
 		r.slow = rapid.SampledFrom([]time.Duration{time.Millisecond, 100 * time.Millisecond}).Draw(t, "slow")
+		r.strays = rapid.SampledFrom([]float64{0, 0.3}).Draw(t, "strays")
 		for range rapid.IntRange(0, 8).Draw(t, "incidents") {
 			r.run(time.Duration(rapid.IntRange(1, 300).Draw(t, "pause")) * time.Millisecond)
 			switch rapid.SampledFrom([]string{"failover", "seek", "join", "more"}).Draw(t, "incident") {
@@ -249,8 +265,8 @@ func TestConsumerUnderFaults(t *testing.T) {
 				co.parts[0].messages += 5
 			}
 		}
-		r.lossy = 0
-		r.run(30 * time.Second)
+		r.lossy, r.strays = 0, 0
+		r.run(2 * time.Minute)
 		if r.most > r.c.cfg.MaxBuffered {
 			t.Fatalf("held %d messages of at most %d", r.most, r.c.cfg.MaxBuffered)
 		}
@@ -402,7 +418,7 @@ func TestConsumerEndsWhenSubscriptionIsGone(t *testing.T) {
 func TestConsumerTellsOfDamage(t *testing.T) {
 	co := newCoordinator(t, 3)
 	r := newConsumerRig(1, co, ConsumerConfig{})
-	res := co.pull(&call.Pull{PullSequence: 1, MaxMessages: 10})
+	res, _ := co.pull(&call.Pull{PullSequence: 1, MaxMessages: 10})
 	v := res.Ranges[0].Batches[0]
 	v[len(v)-1]++ // an attribute count that is not there
 	r.run(time.Second)

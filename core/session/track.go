@@ -10,7 +10,7 @@ import (
 
 // receive takes a pull's messages in. It changes nothing when one of them
 // cannot be read: the same pull, asked again, brings the same ranges.
-func (c *Consumer) receive(r *call.PullResult) *model.Error {
+func (c *Consumer) receive(now model.Mono, r *call.PullResult) *model.Error {
 	ranges := make([][]Delivery, len(r.Ranges))
 	for i := range r.Ranges {
 		var err *model.Error
@@ -19,7 +19,7 @@ func (c *Consumer) receive(r *call.PullResult) *model.Error {
 		}
 	}
 	for i := range ranges {
-		c.arrive(&r.Ranges[i], r.Generation, ranges[i])
+		c.arrive(now, r, &r.Ranges[i], ranges[i])
 	}
 	// What was skipped is told until the next pull confirms it: an answer is
 	// received once per sequence, so it is noted once.
@@ -69,11 +69,24 @@ func appendDeliveries(out []Delivery, r *call.PulledRange, v batch.View, message
 //     buffered, taken or processed, and is not taken in twice.
 //   - It steps back to another generation: a new run begins at its start; what is
 //     still buffered of the old one goes, for it comes again if it is to come.
-func (c *Consumer) arrive(r *call.PulledRange, generation model.Generation, ds []Delivery) {
-	t := c.track(r.Partition)
+//
+// The first pull of a session begins at the cursor. Any other may begin beyond
+// it without this consumer having seen what lies before: when a pull that was
+// given up reaches a new coordinator late, the next one confirms its answer.
+// While such a pull may be about, a place that cannot be explained is not
+// accepted, and the consumer asks from the cursors on.
+func (c *Consumer) arrive(now model.Mono, p *call.PullResult, r *call.PulledRange, ds []Delivery) {
+	t, generation := c.track(r.Partition), p.Generation
+	surprise := r.From > t.received && !skippedTo(p.Skipped, r)
+	if t.run == 0 || (r.From < t.received && generation != t.generation) {
+		surprise = true
+	}
 	switch {
 	case generation < t.fence:
 		return // it was under way when an ack of its generation was refused
+	case surprise && c.sequence > 1 && now < c.strays:
+		c.restart = true
+		return
 	case t.run != 0 && r.From >= t.received:
 	case t.run != 0 && generation == t.generation:
 		at := slices.IndexFunc(ds, func(d Delivery) bool { return d.Offset >= t.received })
@@ -96,6 +109,11 @@ func (c *Consumer) arrive(r *call.PulledRange, generation model.Generation, ds [
 	}
 	c.buffer = append(c.buffer, ds...)
 	c.held += len(ds)
+}
+
+// skippedTo says whether the broker told that all before the range is lost.
+func skippedTo(skipped []call.Range, r *call.PulledRange) bool {
+	return slices.ContainsFunc(skipped, func(s call.Range) bool { return s.Partition == r.Partition && s.To == r.From })
 }
 
 func (c *Consumer) track(n model.Partition) *track {

@@ -46,6 +46,11 @@ const (
 	StampSize  = 32
 	tableEntry = 8
 	version    = 1
+	// MaxRawSize bounds what a packed body may unpack to: a few bytes must not
+	// fill a consumer's memory.
+	MaxRawSize = 64 << 20
+	// minMessage is an encoded message without key, payload and attributes.
+	minMessage = 18
 )
 
 // Compression says how a batch's body is packed. Only clients pack and unpack.
@@ -74,8 +79,8 @@ func PartitionFor(key []byte, partitions uint32) model.Partition {
 // View reads a batch in place. It stays valid as long as its bytes do.
 type View []byte
 
-// Parse checks the layout and both checksums and returns a view of exactly the
-// first batch of buf.
+// Parse checks the layout, the table and both checksums and returns a view of
+// exactly the first batch of buf.
 func Parse(buf []byte) (View, error) {
 	v, err := ParseHeader(buf)
 	if err != nil {
@@ -87,7 +92,37 @@ func Parse(buf []byte) (View, error) {
 	if got := crc32.Checksum(v[8:StampSize], castagnoli); got != le.Uint32(v[4:]) {
 		return nil, fmt.Errorf("batch stamp checksum is %08x, its bytes give %08x", le.Uint32(v[4:]), got)
 	}
+	if err := v.checkTable(); err != nil {
+		return nil, err
+	}
 	return v, nil
+}
+
+// checkTable holds what the producer said of the body against itself, so that
+// whoever unpacks it knows how much to expect.
+func (v View) checkTable() error {
+	if flags := le.Uint16(v[42:]); flags > uint16(S2) {
+		return fmt.Errorf("batch has flags %#x; this build knows compressions up to %d and nothing else", flags, S2)
+	}
+	raw := v.RawSize()
+	if raw > MaxRawSize {
+		return fmt.Errorf("batch unpacks to %d bytes; at most %d are allowed", raw, MaxRawSize)
+	}
+	if v.Compression() == None && int(raw) != len(v.Body()) {
+		return fmt.Errorf("batch says its body has %d bytes; %d are there", raw, len(v.Body()))
+	}
+	sum := uint64(0)
+	for i := range int(v.Count()) {
+		_, n := v.Entry(i)
+		if n < minMessage {
+			return fmt.Errorf("message %d says it has %d bytes; the smallest has %d", i, n, minMessage)
+		}
+		sum += uint64(n)
+	}
+	if sum != uint64(raw) {
+		return fmt.Errorf("messages add up to %d bytes; the batch says %d", sum, raw)
+	}
+	return nil
 }
 
 // ParseHeader checks sizes only: for bytes whose checksum was checked before.

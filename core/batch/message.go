@@ -114,6 +114,9 @@ type Unpack func(c Compression, packed []byte, rawSize int) ([]byte, error)
 // Messages decodes all messages; they alias the batch, or what unpack returned.
 // unpack may be nil if the batch is not packed.
 func (v View) Messages(unpack Unpack) ([]Message, error) {
+	if err := v.checkTable(); err != nil {
+		return nil, err
+	}
 	body := v.Body()
 	if c := v.Compression(); c != None {
 		if unpack == nil {

@@ -92,7 +92,10 @@ func Uint[T ~uint64 | ~uint32 | ~uint16 | ~uint8](c *Codec, v *T) {
 func Int[T ~int64 | ~int32 | ~int](c *Codec, v *T) {
 	if c.Decoding {
 		u := c.uvarint()
-		*v = T(int64(u>>1) ^ -int64(u&1))
+		i := int64(u>>1) ^ -int64(u&1)
+		if *v = T(i); int64(*v) != i {
+			c.Fail(fmt.Errorf("integer %d does not fit its field", i))
+		}
 		return
 	}
 	s := int64(*v)

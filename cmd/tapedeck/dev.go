@@ -162,9 +162,14 @@ func (c *cluster) kill(n *localNode) {
 	n.kill()
 }
 
-// stop ends all nodes together and removes a temporary folder.
+// stop ends all nodes together and removes a temporary folder; once.
 func (c *cluster) stop(within time.Duration) error {
-	close(c.done)
+	select {
+	case <-c.done:
+		return nil
+	default:
+		close(c.done)
+	}
 	errs := make([]error, len(c.nodes))
 	var all sync.WaitGroup
 	for i, n := range c.nodes {

@@ -48,7 +48,9 @@ func (m *mailbox[T]) close() {
 	m.signal()
 }
 
-// take swaps the list for an empty one that reuses spare. It does not wait.
+// take swaps the list for an empty one that reuses spare, which must be what the
+// previous take returned, empty or not: the mailbox has the other one. It does
+// not wait.
 func (m *mailbox[T]) take(spare []T) (items []T, closed bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -82,18 +84,25 @@ func (j *journalLane) flush() {
 func (j *journalLane) run(do func([]*node.JournalWork) func(), post func(func())) {
 	var spare []*node.JournalWork
 	for range j.box.wake {
-		items, closed := j.box.take(spare)
-		if len(items) > 0 {
-			if then := do(items); then != nil {
-				post(then)
-			}
-			clear(items)
-			spare = items
-		}
-		if closed {
+		var closed bool
+		if spare, closed = j.turn(spare, do, post); closed {
 			return
 		}
 	}
+}
+
+// turn does what is queued, and returns the list to pass to the next turn.
+func (j *journalLane) turn(
+	spare []*node.JournalWork, do func([]*node.JournalWork) func(), post func(func()),
+) (_ []*node.JournalWork, closed bool) {
+	items, closed := j.box.take(spare)
+	if len(items) > 0 {
+		if then := do(items); then != nil {
+			post(then)
+		}
+		clear(items)
+	}
+	return items, closed
 }
 
 // keyed runs work on a fixed number of workers, in order per group and never two

@@ -48,6 +48,38 @@ func TestASegmentLaneKeepsItsOrderAndNeverRunsTwice(t *testing.T) {
 	}
 }
 
+// TestATurnWithoutWorkHarmsNothing: an empty turn once made the journal's lane
+// read from the list it was being filled with.
+func TestATurnWithoutWorkHarmsNothing(t *testing.T) {
+	j := &journalLane{box: newMailbox[*node.JournalWork]()}
+	put := func() *node.JournalWork {
+		w := &node.JournalWork{}
+		j.held = append(j.held, w)
+		j.flush()
+		return w
+	}
+	var spare []*node.JournalWork
+	for round := range 4 {
+		want := put()
+		done := 0
+		spare, _ = j.turn(spare, func(ws []*node.JournalWork) func() {
+			put() // while this write is under way
+			for _, w := range ws {
+				if w == want {
+					done++
+				}
+			}
+			return nil
+		}, nil)
+		if done != 1 {
+			t.Fatalf("round %d: the work was done %d times", round, done)
+		}
+		for range 2 { // what came meanwhile, then nothing
+			spare, _ = j.turn(spare, func([]*node.JournalWork) func() { return nil }, nil)
+		}
+	}
+}
+
 func TestAPoolOfOneKeepsItsOrder(t *testing.T) {
 	var got []int
 	p := newPool(1, func(then func()) { then() })

@@ -345,7 +345,8 @@ func (r *Replica) stopLeading() {
 
 // Propose queues an entry; everything queued in one step is one raft message.
 func (r *Replica) Propose(data []byte) bool {
-	if !r.leading || r.handing || r.uncommitted+len(data) > r.cfg.UncommittedBytes {
+	// One entry is taken however large: refused for ever it could never succeed.
+	if !r.leading || r.handing || r.uncommitted > 0 && r.uncommitted+len(data) > r.cfg.UncommittedBytes {
 		return false
 	}
 	r.uncommitted += len(data)

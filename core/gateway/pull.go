@@ -219,12 +219,17 @@ func (p *pulling) deliver() {
 		p.skipped = mergeRanges(p.skipped, d.Skipped)
 		out := &call.PullResult{Member: p.granted.Member, Generation: d.Generation, Skipped: p.skipped}
 		for _, r := range d.Ranges {
+			// It may begin later than what was read: what was acked meanwhile stays here.
 			i := slices.IndexFunc(p.ranges, func(q call.PulledRange) bool {
-				return q.Partition == r.Partition && q.From == r.From && q.To == r.To
+				return q.Partition == r.Partition && q.From <= r.From && q.To == r.To
 			})
-			if i >= 0 {
-				out.Ranges = append(out.Ranges, call.PulledRange{Range: r, Batches: p.ranges[i].Batches})
+			if i < 0 {
+				// Left out, the next pull would take it for received.
+				p.g.reply(p.rq, nil, model.Errorf(model.Unavailable,
+					"what may be delivered is not what was read; pull again with the same pull_sequence"))
+				return
 			}
+			out.Ranges = append(out.Ranges, call.PulledRange{Range: r, Batches: above(p.ranges[i].Batches, r.From)})
 		}
 		if len(out.Ranges) == 0 && p.g.h.Now() < p.until {
 			p.round()
@@ -232,6 +237,14 @@ func (p *pulling) deliver() {
 		}
 		p.g.reply(p.rq, out, nil)
 	})
+}
+
+// above leaves out batches that end at or below an offset.
+func above(vs []batch.View, from model.Offset) []batch.View {
+	for len(vs) > 0 && vs[0].Next() <= from {
+		vs = vs[1:]
+	}
+	return vs
 }
 
 // failed starts over when the member's place changed between grant and delivery.

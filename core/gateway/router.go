@@ -34,13 +34,15 @@ const (
 )
 
 // repeatable says whether a call may be made again when its outcome is unknown.
-// A seek may not: made twice it could undo acks that came in between. A batch
-// may if its producer's sequence tells the copy.
+// A seek may not: made twice it could undo acks that came in between. Nor may an
+// OpenProducer: a caller that counts its attempts tells by the epoch whether
+// somebody else opened the name. A batch may if its producer's sequence tells
+// the copy.
 func repeatable(req call.Request) bool {
 	switch r := req.(type) {
 	case *call.Append:
 		return batch.View(r.Batch).Producer() != 0
-	case *call.MoveCursors, *call.DeleteTopic, *call.DeleteSubscription:
+	case *call.MoveCursors, *call.OpenProducer, *call.DeleteTopic, *call.DeleteSubscription:
 		return false
 	}
 	return true

@@ -23,14 +23,18 @@ func (r *run) startConsumer(ref string, number, life int) {
 	o := &r.w.opts.Load
 	name := fmt.Sprintf("c%d.%s", number, ref)
 	cl := r.newClient(fmt.Sprintf("%s.%d", name, life))
-	s := session.NewConsumer(session.ConsumerConfig{
+	cfg := session.ConsumerConfig{
 		Subscription: ref, Seed: cl.rand.Uint64(),
 		Member:      pick(cl.rand, model.MemberID(fmt.Sprintf("c%d", number)), "", model.MemberID(fmt.Sprintf("c%d.%d", number, life))),
 		MaxMessages: pick[uint32](cl.rand, 1, 5, 100), MaxBytes: pick[uint32](cl.rand, 500, 100_000),
 		Wait: pick(cl.rand, 200*time.Millisecond, time.Second), MaxBuffered: pick(cl.rand, 1, 20, 200),
 		AckInterval: pick(cl.rand, -1, 50*time.Millisecond, 500*time.Millisecond), AckMessages: pick(cl.rand, 1, 20),
 		SessionTimeout: o.Session, TryTimeout: pick(cl.rand, time.Second, 3*time.Second),
-	})
+	}
+	if r.healed { // what is left is to be drained, not to be made interesting
+		cfg.MaxMessages, cfg.MaxBytes, cfg.MaxBuffered, cfg.AckMessages = 1000, 1<<20, 2000, 500
+	}
+	s := session.NewConsumer(cfg)
 	c := &consumer{driver: driver{client: cl, machine: s}, session: s, ref: ref, number: number, life: life}
 	c.after = c.take
 	r.consumers = append(r.consumers, c)
@@ -58,6 +62,27 @@ func (c *consumer) take() {
 	})
 }
 
+// drain ends all consumers, some in good order and some without a word, and
+// starts fresh ones that read as fast as they can.
+func (r *run) drain() {
+	for _, c := range r.consumers {
+		if c.dead {
+			continue
+		}
+		if c.rand.IntN(2) == 0 {
+			c.dead = true
+			continue
+		}
+		c.session.Leave(c.now())
+		c.pump()
+	}
+	r.consumers = nil
+	for _, ref := range r.refs {
+		r.startConsumer(ref, 100, 0)
+		r.startConsumer(ref, 101, 0)
+	}
+}
+
 // maybeCrash ends the process at times, without a word to the cluster.
 func (c *consumer) maybeCrash() {
 	c.later(c.rand.about(500*time.Millisecond), func() {
@@ -76,7 +101,11 @@ func (c *consumer) maybeCrash() {
 func (c *consumer) crash() {
 	c.dead = true
 	c.run.w.trace.say(c.run.w.loop.now, c.name, kindClient, "consumer crashes")
-	c.run.w.loop.after(c.rand.about(time.Second), func() { c.run.startConsumer(c.ref, c.number, c.life+1) })
+	c.run.w.loop.after(c.rand.about(time.Second), func() {
+		if !c.run.healed || c.number >= 100 {
+			c.run.startConsumer(c.ref, c.number, c.life+1)
+		}
+	})
 }
 
 // rawConsumer is a member by hand: it acks late, twice, partly, or never, pulls

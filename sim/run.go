@@ -128,6 +128,7 @@ func (r *run) phases() (stuck string) {
 		p.session.Flush()
 		p.pump()
 	}
+	r.drain()
 	return r.liveness()
 }
 

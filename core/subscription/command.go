@@ -200,6 +200,9 @@ func (v *initCommand) Code(c *wire.Codec) {
 	wire.Uint(c, &v.mode)
 	wire.Uint(c, &v.born)
 	wire.Slice(c, &v.cursors, func(c *wire.Codec, o *model.Offset) { wire.Uint(c, o) })
+	if c.Decoding && v.id == 0 {
+		c.Fail(fmt.Errorf("subscription id is 0; ids start at 1"))
+	}
 }
 
 // Code implements wire.Coder.

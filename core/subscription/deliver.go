@@ -110,11 +110,15 @@ func outOfTurn() *model.Error {
 func (ls *leadSubscription) deliver(st *subscription, s *session, req *call.Deliver) (out []call.Range) {
 	for _, r := range req.Ranges {
 		part, mem := &st.partitions[r.Partition], ls.at(st, r.Partition)
-		// What is acked meanwhile need not go out; what begins above the end
-		// delivered would leave a gap.
+		// What is acked meanwhile need not go out. What begins above the place
+		// where this run stands was granted to an earlier one, and leaves a gap.
+		from := part.cursor
+		if req.PullSequence != 0 {
+			from = max(from, mem.position)
+		}
+		gap := r.From > from
 		r.From = max(r.From, part.cursor)
-		if !st.accepts(req.Member, req.Generation, r.Partition) || mem.revoking ||
-			r.From >= r.To || r.From > mem.delivered {
+		if gap || r.From >= r.To || mem.revoking || !st.accepts(req.Member, req.Generation, r.Partition) {
 			continue
 		}
 		r.Attempt = 1

@@ -57,9 +57,13 @@ func (b *bench) view() (v View) {
 	return v
 }
 
-// failover makes the follower the leader and this one's log its past.
 func (b *bench) failover() {
-	b.Host.StepDown()
+	b.StepDown()
+	b.takeOver()
+}
+
+// takeOver makes the follower the leader; what was not committed is lost.
+func (b *bench) takeOver() {
 	b.Host.Lose()
 	b.follower.CatchUp()
 	b.follower.Mono, b.follower.WakeAt = b.Mono, model.Never

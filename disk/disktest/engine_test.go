@@ -59,9 +59,11 @@ func (c *closing) Close() error {
 // memory is the simulated engine on the simulated disk.
 type memory struct{ d *simdisk.Disk }
 
-func (m *memory) engine() record.Engine                   { return simdisk.NewEngine(m.d.FS(), "journal") }
-func (m *memory) durable()                                {}
-func (m *memory) crash(keep simdisk.Keep, rng *rand.Rand) { m.d.Crash(simdisk.CrashMode{Keep: keep}, rng) }
+func (m *memory) engine() record.Engine { return simdisk.NewEngine(m.d.FS(), "journal") }
+func (m *memory) durable()              {}
+func (m *memory) crash(keep simdisk.Keep, rng *rand.Rand) {
+	m.d.Crash(simdisk.CrashMode{Keep: keep}, rng)
+}
 
 func (m *memory) files() (names []string) {
 	for _, f := range m.d.Files() {
@@ -188,7 +190,7 @@ func (r *real) crash(keep simdisk.Keep, rng *rand.Rand) {
 func TestEngine(t *testing.T) {
 	for name, make := range worlds() {
 		t.Run(name, func(t *testing.T) {
-			seeds := uint64(12)
+			seeds := uint64(60)
 			if name == "memory" {
 				seeds = 400
 			}

@@ -450,6 +450,26 @@ func TestDiskFull(t *testing.T) {
 	}
 }
 
+// TestRollAfterFailedAppend: what a failed append left in the file does not end
+// up behind the footer.
+func TestRollAfterFailedAppend(t *testing.T) {
+	d := simdisk.New()
+	s, err := Open(d.FS(), dir, 0, 0)
+	must(t, err)
+	must(t, s.Append(make1(0, 5, 1, 50)))
+	d.SetFree(5000)
+	if err := s.Append(make1(1, 6, 1, 9000)); !errors.Is(err, disk.ErrNoSpace) {
+		t.Fatalf("append: %v", err)
+	}
+	must(t, s.Roll(1))
+	must(t, s.Sync())
+	s, err = Open(d.FS(), dir, 0, 1)
+	must(t, err)
+	if s.Rebuilt() != 0 || !s.Segments()[0].Rolled {
+		t.Fatal("the footer is not at the file's end")
+	}
+}
+
 // TestFailedSync: nothing is written any more, reads go on.
 func TestFailedSync(t *testing.T) {
 	d, s := filled(t)

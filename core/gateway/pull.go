@@ -167,6 +167,10 @@ func (p *pulling) got(r call.Range, resp call.Response, err *model.Error) {
 	switch {
 	case len(p.ranges) > 0 || len(p.skips) > 0:
 		p.deliver()
+	case p.g.h.Now() >= p.until && p.granted.Replay:
+		// An empty answer would confirm what never arrived.
+		p.g.reply(p.rq, nil, model.Errorf(model.Unavailable,
+			"what this pull gave before cannot be read at the moment; pull again with the same pull_sequence"))
 	case p.g.h.Now() >= p.until:
 		p.empty()
 	case p.polling || p.granted.Replay:

@@ -111,6 +111,7 @@ type Producer struct {
 	bytes    int
 	outcomes []Outcome
 	flush    bool         // nothing lingers until Idle
+	sooner   bool         // see Sooner
 	lastErr  *model.Error // why describe or register keeps failing
 	fatal    *model.Error // fenced: nothing can be sent any more
 }
@@ -167,7 +168,10 @@ func (p *Producer) add(now model.Mono, m pending) *model.Error {
 	p.messages++
 	p.bytes += m.encoded
 	if p.known && now.Sub(p.describe.at) > p.cfg.TopicRefresh {
-		p.stale = true
+		p.stale, p.sooner = true, true
+	}
+	if p.messages == 1 {
+		p.sooner = true // a task that failed is wanted again
 	}
 	if !p.known || len(p.waiting) > 0 {
 		p.waiting = append(p.waiting, m)
@@ -175,6 +179,14 @@ func (p *Producer) add(now model.Mono, m pending) *model.Error {
 	}
 	p.assign(m)
 	return nil
+}
+
+// Sooner says, once, whether what was added since the last call may be due
+// before the moment Next named. It saves a driver from asking Next at each message.
+func (p *Producer) Sooner() bool {
+	sooner := p.sooner
+	p.sooner = false
+	return sooner
 }
 
 // assign puts a message into the filling batch of its partition.
@@ -198,6 +210,7 @@ func (p *Producer) assign(m pending) {
 		}
 	}
 	if part.filling == nil {
+		p.sooner = true
 		part.filling = &outgoing{due: m.since.Add(max(p.cfg.Linger, 0)), since: m.since}
 	}
 	b := part.filling
@@ -205,6 +218,7 @@ func (p *Producer) assign(m pending) {
 	b.bytes += m.encoded
 	b.mapVersion = max(b.mapVersion, mapVersion)
 	if b.bytes >= p.cfg.MaxBatchBytes || len(b.messages) >= p.cfg.MaxBatchMessages {
+		p.sooner = true
 		part.seal()
 		if m.to == p.sticky {
 			p.rotate()
@@ -310,9 +324,9 @@ func (p *Producer) Next() model.Mono {
 	return at
 }
 
-// wanted says whether a task that is due should be tried: once it failed, only
-// while some message needs it.
-func (p *Producer) wanted(t *task) bool { return p.messages > 0 || t.failures == 0 }
+// wanted says whether a task that is due should be tried: once it failed for
+// good, only while some message needs it.
+func (p *Producer) wanted(t *task) bool { return p.messages > 0 || !t.hopeless }
 
 func (p *Producer) nextID() uint64 {
 	p.lastID++

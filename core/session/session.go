@@ -82,6 +82,9 @@ func judge(err *model.Error) fate {
 	return open
 }
 
+// Final says that the same request would fail alike again.
+func Final(err *model.Error) bool { return judge(err) == final }
+
 // backoff draws waiting times: exponential with full jitter, on top of what the
 // broker asked for.
 type backoff struct {
@@ -111,6 +114,7 @@ type task struct {
 	id       uint64     // of the Send under way, 0: none
 	at       model.Mono // not before
 	failures int
+	hopeless bool // the last failure was final
 }
 
 func (t *task) ready(now model.Mono) bool { return t.id == 0 && now >= t.at }
@@ -118,6 +122,7 @@ func (t *task) ready(now model.Mono) bool { return t.id == 0 && now >= t.at }
 func (t *task) failed(now model.Mono, b *backoff, err *model.Error) {
 	t.id = 0
 	t.failures++
+	t.hopeless = judge(err) == final
 	t.at = now.Add(b.after(t.failures, err))
 }
 

@@ -1,0 +1,74 @@
+package client
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/tapedeck/tapedeck/core/batch"
+	"github.com/tapedeck/tapedeck/core/model"
+	"github.com/tapedeck/tapedeck/core/session"
+)
+
+// Message is a message to publish, or one that was received.
+type Message struct {
+	Key        []byte // messages of one key keep their order
+	Payload    []byte
+	Attributes map[string]string
+	EventTime  time.Time // the publisher's own moment; zero: none
+
+	// What follows is set on received messages.
+	Topic      string
+	Partition  uint32
+	Offset     uint64
+	Attempt    uint32 // deliveries so far, from 1, as far as the broker counts them
+	AppendTime time.Time
+
+	ack func()
+}
+
+// Ack says that a message received from a subscription was processed, without
+// waiting for the callback's or loop body's end. Again, it does nothing.
+func (m *Message) Ack() {
+	if m.ack != nil {
+		m.ack()
+	}
+}
+
+func (m *Message) encode() batch.Message {
+	out := batch.Message{Key: m.Key, Payload: m.Payload}
+	for _, name := range slices.Sorted(maps.Keys(m.Attributes)) {
+		out.Attributes = append(out.Attributes, batch.Attribute{Name: name, Value: m.Attributes[name]})
+	}
+	if !m.EventTime.IsZero() {
+		out.EventTime = model.Wall(m.EventTime.UnixNano())
+	}
+	return out
+}
+
+func decode(topic string, m *batch.Message) *Message {
+	out := &Message{Topic: topic, Key: m.Key, Payload: m.Payload}
+	if len(m.Attributes) > 0 {
+		out.Attributes = make(map[string]string, len(m.Attributes))
+		for _, a := range m.Attributes {
+			out.Attributes[a.Name] = a.Value
+		}
+	}
+	if m.EventTime != 0 {
+		out.EventTime = time.Unix(0, int64(m.EventTime))
+	}
+	return out
+}
+
+func delivered(topic string, d *session.Delivery) *Message {
+	m := decode(topic, &d.Message)
+	m.Partition, m.Offset, m.Attempt = uint32(d.Partition), uint64(d.Offset), d.Attempt
+	m.AppendTime = time.Unix(0, int64(d.AppendTime))
+	return m
+}
+
+// PartitionFor names the partition of a key: xxh64 of the key modulo the
+// topic's partition count.
+func PartitionFor(key []byte, partitions uint32) uint32 {
+	return uint32(batch.PartitionFor(key, partitions))
+}

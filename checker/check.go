@@ -48,7 +48,7 @@ func (j *judge) report() Report {
 // order is the order of verdicts in a report.
 var order = []string{LostWrite, PhantomWrite, Gap, Inconsistent, Reordered, AppendTimeBack, Duplicate, FencedProducer,
 	ReadOfFuture, WatermarkBack, NonMonotonic, SkippedMessage, UnseenMessage, TwoOwners, CursorBack, AckAfterSeek,
-	StaleAck, Redelivered, SeekWrong}
+	StaleAck, RefusedAck, Redelivered, SeekWrong}
 
 // noOp stands for "known from the final state, not from an operation".
 const noOp int32 = -1
@@ -349,6 +349,9 @@ func (j *judge) readOps() {
 			j.readPull(at, op)
 		case op.Ack != nil && op.maybe():
 			j.readAck(at, op)
+		case op.Ack != nil:
+			sp := j.subPart(op.Ack.Subscription, op.Ack.Partition)
+			sp.refused = append(sp.refused, at)
 		case op.Nack != nil && op.maybe():
 			j.subPart(op.Nack.Subscription, op.Nack.Partition).nacked = true
 		case op.Seek != nil && op.maybe():

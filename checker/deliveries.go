@@ -142,9 +142,7 @@ func (j *judge) judgeRun(s *sub, sp *subPart, d *delivery, ev *subEvent) {
 	}
 	if s.create == nil || !s.create.Filtered {
 		if j.checked(SkippedMessage); ev.low > limit {
-			j.fail(SkippedMessage, []int32{ev.op},
-				"%s of %s: offset %d was delivered, %d before it was neither delivered nor acked",
-				sp.log.name, s.name, ev.low, limit)
+			j.failSkipped(s, sp, ev, limit)
 		}
 	}
 	if d.running && !sp.nacked && !ev.repeat {
@@ -155,6 +153,26 @@ func (j *judge) judgeRun(s *sub, sp *subPart, d *delivery, ev *subEvent) {
 		}
 	}
 	d.end, d.running = ev.high, true
+}
+
+// failSkipped names a jump over [limit, ev.low): if an ack of just that was
+// refused, what is wrong is the refusal, for the ack took effect.
+func (j *judge) failSkipped(s *sub, sp *subPart, ev *subEvent, limit model.Offset) {
+	for _, i := range sp.refused {
+		op := &j.h.Ops[i]
+		if op.Call > ev.by {
+			break
+		}
+		if op.Ack.Next == ev.low {
+			j.fail(RefusedAck, []int32{i, ev.op},
+				"%s of %s: an ack up to %d was refused (%s), and deliveries went on from there",
+				sp.log.name, s.name, ev.low, op.Reason)
+			return
+		}
+	}
+	j.fail(SkippedMessage, []int32{ev.op},
+		"%s of %s: offset %d was delivered, what lies in [%d, %d) was neither delivered nor acked",
+		sp.log.name, s.name, ev.low, limit, ev.low)
 }
 
 // judgeAcks: an ack of a generation older than a seek or than another member's

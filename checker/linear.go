@@ -1,8 +1,10 @@
 package checker
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/anishathalye/porcupine"
 )
@@ -62,7 +64,7 @@ func (j *judge) linear(budget Budget) LinearReport {
 	var report LinearReport
 	for _, p := range j.parts {
 		if !p.topic.deleted {
-			report.Objects = append(report.Objects, j.linearLog(search, p))
+			report.Objects = append(report.Objects, search.narrow(func() Linear { return j.linearLog(search, p) }))
 		}
 	}
 	for _, s := range j.subs {
@@ -72,7 +74,9 @@ func (j *judge) linear(budget Budget) LinearReport {
 		cursors := j.finalCursors(s)
 		for _, sp := range s.parts {
 			last, told := cursors[sp.number]
-			report.Objects = append(report.Objects, j.linearCursor(search, s, sp, last, told))
+			report.Objects = append(report.Objects, search.narrow(func() Linear {
+				return j.linearCursor(search, s, sp, last, told)
+			}))
 		}
 	}
 	return report
@@ -127,6 +131,19 @@ type search struct {
 	left   int
 }
 
+// narrow checks an object, and again with smaller windows as long as one of them
+// takes too many steps: any size gives the same result.
+func (s *search) narrow(check func() Linear) Linear {
+	window := s.budget.Window
+	defer func() { s.budget.Window = window }()
+	o := check()
+	for o.Result == Undecided && s.left > 0 && s.budget.Window > 1 {
+		s.budget.Window = max(1, s.budget.Window/8)
+		o = check()
+	}
+	return o
+}
+
 // counter counts a model's steps.
 type counter struct {
 	steps int
@@ -168,7 +185,7 @@ func (s *search) run(o *Linear, model porcupine.Model, ops []porcupine.Operation
 	o.Windows++
 	o.Ops += len(ops)
 	counted, c := limited(model, min(s.budget.Steps, s.left))
-	ok := porcupine.CheckOperations(counted, ops)
+	ok := porcupine.CheckOperations(counted, ranked(ops))
 	s.left -= c.steps
 	switch {
 	case ok:
@@ -179,6 +196,47 @@ func (s *search) run(o *Linear, model porcupine.Model, ops []porcupine.Operation
 	default:
 		o.fail(model, ops, fmt.Sprintf("no order of %d operations explains their answers", len(ops)))
 	}
+}
+
+// input is what a model's step takes: its place is where it stands in an order by
+// the values shown, writes of a value before reads of it.
+type input interface{ place() uint64 }
+
+// ranked replaces times by their ranks, equal ones ordered by place. Only the
+// order of times matters to porcupine, and it tries what was called first first:
+// with intervals cut to what values allow, that order hardly ever has to be undone.
+func ranked(ops []porcupine.Operation) []porcupine.Operation {
+	type moment struct {
+		at    int64
+		place uint64
+		op    int
+		ret   bool
+	}
+	moments := make([]moment, 0, 2*len(ops))
+	for i := range ops {
+		place := ops[i].Input.(input).place()
+		moments = append(moments, moment{ops[i].Call, place, i, false}, moment{ops[i].Return, place, i, true})
+	}
+	slices.SortFunc(moments, func(a, b moment) int {
+		switch {
+		case a.at != b.at:
+			return cmp.Compare(a.at, b.at)
+		case a.ret != b.ret && b.ret: // intervals are closed: calls before returns
+			return -1
+		case a.ret != b.ret:
+			return 1
+		}
+		return cmp.Or(cmp.Compare(a.place, b.place), cmp.Compare(a.op, b.op))
+	})
+	out := slices.Clone(ops)
+	for rank, m := range moments {
+		if m.ret {
+			out[m.op].Return = int64(rank)
+		} else {
+			out[m.op].Call = int64(rank)
+		}
+	}
+	return out
 }
 
 func (o *Linear) fail(model porcupine.Model, ops []porcupine.Operation, detail string) {

@@ -42,6 +42,16 @@ type registerOp struct {
 	next, result model.Offset
 }
 
+func (op registerOp) place() uint64 {
+	switch {
+	case op.kind == registerTry:
+		return 2 * uint64(op.next)
+	case op.kind == registerAck && op.next == op.result:
+		return 2 * uint64(op.result)
+	}
+	return 2*uint64(op.result) + 1
+}
+
 // registerModel is a cursor that begins in a given state; retention may move it
 // anywhere up to start at any time.
 func registerModel(begin registerState, start model.Offset) porcupine.Model {
@@ -220,9 +230,9 @@ func appendWriter(ops []porcupine.Operation, writers map[model.Offset]porcupine.
 }
 
 // tighten sorts the operations by value and cuts their intervals: what shows a
-// value comes before the return of whatever shows a higher one, and an ack of
-// unknown outcome has its effect, if any, after the call of whatever shows a
-// lower one. Of those acks only what somebody saw the effect of is kept, once: the
+// value comes before the return of whatever shows a higher one and after the call
+// of whatever shows a lower one, and so does the effect, if any, of an ack of
+// unknown outcome. Of those acks only what somebody saw the effect of is kept, once: the
 // others may as well not have happened.
 func (r *register) tighten() {
 	slices.SortStableFunc(r.reads, func(a, b porcupine.Operation) int { return cmp.Compare(valueOf(a), valueOf(b)) })
@@ -236,9 +246,10 @@ func (r *register) tighten() {
 		latest[value] = call
 		for ; i < len(r.reads) && valueOf(r.reads[i]) == value; i++ {
 			r.reads[i].Return = min(r.reads[i].Return, int64(higher.above(uint64(value))))
+			call = max(call, r.reads[i].Call)
 		}
-		for _, op := range r.reads[first:i] {
-			call = max(call, op.Call)
+		for k := first; k < i; k++ {
+			r.reads[k].Call = max(r.reads[k].Call, latest[value])
 		}
 	}
 	slices.SortStableFunc(r.tries, func(a, b porcupine.Operation) int {

@@ -65,6 +65,13 @@ type logOp struct {
 	hash    uint64
 }
 
+func (op logOp) place() uint64 {
+	if op.kind == logAppend {
+		return 2*uint64(op.offset) + 1 // after reads of what ends there
+	}
+	return 2 * uint64(op.offset)
+}
+
 // logModel is a log that begins in a given state.
 func logModel(begin logState) porcupine.Model {
 	return porcupine.Model{
@@ -105,6 +112,7 @@ func (j *judge) linearLog(s *search, p *part) Linear {
 	higher := newShown(len(p.marks), func(i int) (uint64, Moment) { return uint64(p.marks[i].high), p.marks[i].by })
 	appends, chain := j.logAppends(p, higher)
 	reads := j.logReads(p, higher, chain)
+	delayAppends(appends, reads)
 	state, next := logState{}, 0
 	for first := true; first || len(appends) > 0; first = false {
 		n := min(len(appends), s.budget.Window)
@@ -168,6 +176,27 @@ func (j *judge) logAppends(p *part, higher shown) ([]porcupine.Operation, []uint
 		end = s.offset + 1
 	}
 	return appends, append(chain, hash)
+}
+
+// delayAppends cuts the appends' beginnings: each comes after the call of the
+// appends below it and of whatever says that the log ended at or below it.
+func delayAppends(appends, reads []porcupine.Operation) {
+	next, latest := 0, int64(math.MinInt64)
+	for i := range appends {
+		offset := appends[i].Input.(logOp).offset
+		for ; next < len(reads) && reads[next].Input.(logOp).offset <= offset; next++ {
+			if reads[next].Input.(logOp).kind == logEnd {
+				latest = max(latest, reads[next].Call)
+			}
+		}
+		latest = max(latest, appends[i].Call)
+		appends[i].Call = latest
+	}
+	earliest := int64(math.MaxInt64)
+	for i := len(appends) - 1; i >= 0; i-- {
+		earliest = min(earliest, appends[i].Return)
+		appends[i].Return = earliest
+	}
 }
 
 // logReads lists what was read, by offset.

@@ -243,6 +243,14 @@ var planted = []struct {
 		b.ack(span{1040, 1050}, "m1", 1, 6)
 		return b
 	}},
+	{RefusedAck, "the next owner starts behind it", func() *book {
+		b := filled()
+		b.pull(span{1000, 1010}, "m1", 1, 0, 6)
+		op := b.ack(span{1020, 1050}, "m1", 1, 6)
+		op.Outcome, op.Reason = OutcomeRefused, model.ReasonFenced
+		b.pull(span{1060, 1070}, "m2", 2, 6, 10)
+		return b
+	}},
 	{Redelivered, "below an answered ack", func() *book {
 		b := filled()
 		b.pull(span{1000, 1010}, "m1", 1, 0, 6)

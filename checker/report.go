@@ -47,6 +47,7 @@ const (
 	CursorBack      = "cursor back"
 	AckAfterSeek    = "ack after seek"
 	StaleAck        = "stale ack"
+	RefusedAck      = "refused ack took effect"
 	Redelivered     = "redelivered after ack"
 	SeekWrong       = "seek wrong"
 	NotLinearizable = "not linearizable"
@@ -66,7 +67,7 @@ var claims = []struct {
 	{"fences", "fences ok", []string{FencedProducer}},
 	{"reads", "reads ok", []string{ReadOfFuture, WatermarkBack}},
 	{"delivered", "delivered ok", []string{NonMonotonic, SkippedMessage, UnseenMessage, TwoOwners}},
-	{"cursors", "cursors ok", []string{CursorBack, AckAfterSeek, StaleAck, Redelivered}},
+	{"cursors", "cursors ok", []string{CursorBack, AckAfterSeek, StaleAck, RefusedAck, Redelivered}},
 	{"seeks", "seeks ok", []string{SeekWrong}},
 	{"linearizable", "linearizable", []string{NotLinearizable}},
 	{"history", "history ok", []string{BadHistory}},

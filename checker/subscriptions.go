@@ -37,13 +37,14 @@ type owner struct {
 // generation. Since one counter is raised by every seek, the generation of a
 // pull or an ack says which epoch it fell in, whatever the clocks say.
 type subPart struct {
-	number model.Partition
-	log    *part
-	seeks  []seekAt   // by generation once judged
-	events []subEvent // in order of calls
-	wild   Moment     // from then on a seek of unknown outcome may have moved the cursor
-	nacked bool       // deliveries may have gone back for a nack
-	given  map[pullKey]model.Offset
+	number  model.Partition
+	log     *part
+	seeks   []seekAt   // by generation once judged
+	events  []subEvent // in order of calls
+	wild    Moment     // from then on a seek of unknown outcome may have moved the cursor
+	refused []int32    // acks that were refused, in order of calls
+	nacked  bool       // deliveries may have gone back for a nack
+	given   map[pullKey]model.Offset
 }
 
 type seekAt struct {

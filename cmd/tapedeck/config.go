@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -66,6 +67,12 @@ func collectFlags(n *kong.Node, into map[string]bool) {
 
 // Resolve implements kong.Resolver.
 func (y *yamlValues) Resolve(_ *kong.Context, parent *kong.Path, flag *kong.Flag) (any, error) {
+	// Kong asks after it has read the environment, which wins over the file.
+	for _, name := range flag.Envs {
+		if _, set := os.LookupEnv(name); set {
+			return nil, nil
+		}
+	}
 	v, ok := y.values[flag.Name]
 	if parent != nil && parent.Command != nil {
 		if sub, isMap := y.values[parent.Command.Name].(map[string]any); isMap {

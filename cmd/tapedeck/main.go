@@ -43,15 +43,14 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], &stdio{os.Stdin, os.Stdout, os.Stderr}))
 }
 
-// run parses args, runs the command and returns the exit code: 0 done, 1 failed,
-// 2 not understood.
-func run(ctx context.Context, args []string, std *stdio) int {
-	var r root
-	exit := -1
-	parser, err := kong.New(&r,
+// parserOptions are the command line's, but for where it writes and exits.
+func parserOptions() []kong.Option {
+	return []kong.Option{
 		kong.Name("tapedeck"),
 		kong.Description("A replicated publish/subscribe broker with replay."),
-		kong.UsageOnError(),
+		kong.DefaultEnvars("TAPEDECK"),
+		kong.Configuration(yamlResolver),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
 		kong.Vars{
 			"origin_help": "Web origins whose pages may call: https://host:port, " +
 				"or localhost for any port of this machine, or * for any.",
@@ -60,12 +59,16 @@ func run(ctx context.Context, args []string, std *stdio) int {
 			"dev_data_help": "Folder to keep the data in; without it a temporary one is used and removed at the end.",
 			"peers_help":    "Every node of the cluster, this one too.",
 		},
-		kong.DefaultEnvars("TAPEDECK"),
-		kong.Configuration(yamlResolver),
-		kong.Writers(std.Out, std.Err),
-		kong.Exit(func(code int) { exit = code }),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
-	)
+	}
+}
+
+// run parses args, runs the command and returns the exit code: 0 done, 1 failed,
+// 2 not understood.
+func run(ctx context.Context, args []string, std *stdio) int {
+	var r root
+	exit := -1
+	parser, err := kong.New(&r, append(parserOptions(), kong.Writers(std.Out, std.Err),
+		kong.Exit(func(code int) { exit = code }))...)
 	if err != nil {
 		fmt.Fprintln(std.Err, "tapedeck:", err)
 		return 2

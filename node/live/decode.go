@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -15,15 +14,6 @@ import (
 	"github.com/tapedeck/tapedeck/core/call"
 	"github.com/tapedeck/tapedeck/core/model"
 )
-
-// checkSize holds a request to the limit; what the transport takes is a little
-// more, since JSON is longer than what it means.
-func checkSize(req proto.Message) *model.Error {
-	if size := proto.Size(req); size > model.MaxRequestBytes {
-		return model.Invalid("request", "has %d bytes; at most %d are allowed: send it in parts", size, model.MaxRequestBytes)
-	}
-	return nil
-}
 
 func duration(field string, d *durationpb.Duration) (time.Duration, *model.Error) {
 	if d == nil {
@@ -52,9 +42,6 @@ func moment(field string, t *timestamppb.Timestamp) (model.Wall, *model.Error) {
 }
 
 func toPublish(req *tapedeckv1.PublishRequest) (*call.Publish, *model.Error) {
-	if err := checkSize(req); err != nil {
-		return nil, err
-	}
 	c := &call.Publish{
 		Topic:        req.GetTopic(),
 		Messages:     make([]batch.Message, len(req.GetMessages())),
@@ -93,13 +80,10 @@ func attributes(m map[string]string) []batch.Attribute {
 	return out
 }
 
-func toPublishBatch(req *tapedeckv1.PublishBatchRequest) (*call.PublishBatch, *model.Error) {
-	if err := checkSize(req); err != nil {
-		return nil, err
-	}
+func toPublishBatch(req *tapedeckv1.PublishBatchRequest) *call.PublishBatch {
 	return &call.PublishBatch{
 		Topic: req.GetTopic(), Partition: model.Partition(req.GetPartition()), Batch: req.GetBatch(), Start: req.GetStart(),
-	}, nil
+	}
 }
 
 // toAck keeps one entry per offset; partitions are in the order named.

@@ -61,6 +61,8 @@ func (m *metrics) watch(n *Node) {
 	counter := func(name, help string, read func() float64) {
 		reg.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, read))
 	}
+	gauge("tapedeck_requests_bytes", "Bytes of the requests of calls under way.",
+		func() float64 { return float64(n.taken.Load()) })
 	gauge("tapedeck_shard_inbox_requests", "Requests that wait for the shard.",
 		func() float64 { return float64(n.loop.requests.Load()) })
 	gauge("tapedeck_shard_inbox_packet_bytes", "Bytes of peers' packets that wait for the shard.",

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"connectrpc.com/connect/v2"
@@ -67,6 +68,7 @@ type Node struct {
 	client  *connect.Server // PubSubService and AdminService
 	metrics *metrics
 	gate    gate
+	taken   atomic.Int64 // bytes of the requests of calls inside
 
 	draining chan struct{} // closed when the node begins to stop
 	ready    chan struct{} // closed once the leader of meta is known

@@ -32,11 +32,7 @@ func (n pubsub) Publish(ctx context.Context, req *tapedeckv1.PublishRequest) (*t
 func (n pubsub) PublishBatch(
 	ctx context.Context, req *tapedeckv1.PublishBatchRequest,
 ) (*tapedeckv1.PublishBatchResponse, error) {
-	c, failure := toPublishBatch(req)
-	if failure != nil {
-		return nil, n.wireError(failure)
-	}
-	r, err := askFor[*call.PublishBatchResult](ctx, n.Node, c, 0)
+	r, err := askFor[*call.PublishBatchResult](ctx, n.Node, toPublishBatch(req), 0)
 	if err != nil {
 		return nil, err
 	}

@@ -156,6 +156,27 @@ func TestRequestsBeyondTheLimitAreRefusedWithItsSize(t *testing.T) {
 	}
 }
 
+func TestRequestBytesAreBoundedTogether(t *testing.T) {
+	h, _ := answering(&call.AckCallResult{})
+	n := startFake(t, h)
+	client := tapedeckv1connect.NewPubSubServiceClient(n.dial())
+	n.taken.Store(maxTakenBytes)
+	_, err := client.Ack(t.Context(), &tapedeckv1.AckRequest{Subscription: "t/s"})
+	if connect.CodeOf(err) != connect.CodeResourceExhausted || !strings.Contains(err.Error(), "512 MiB") {
+		t.Fatalf("beyond the bound: %v", err)
+	}
+	n.taken.Store(0)
+	if _, err := client.Ack(t.Context(), &tapedeckv1.AckRequest{Subscription: "t/s"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if left := n.taken.Load(); left != 0 {
+		t.Errorf("%d bytes are still counted after all calls", left)
+	}
+}
+
 func TestGzipIsTakenButNotSent(t *testing.T) {
 	h, _ := answering(&call.PublishResult{Results: make([]call.MessageResult, 1000)})
 	n := startFake(t, h)

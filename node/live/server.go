@@ -19,6 +19,7 @@ import (
 	"connectrpc.com/grpcreflect/v2"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/rs/cors"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/tapedeck/tapedeck/api/tapedeck/v1/tapedeckv1connect"
 	"github.com/tapedeck/tapedeck/core/model"
@@ -26,8 +27,12 @@ import (
 )
 
 // readMaxBytes is what the transport takes: a request of the allowed size is
-// longer in JSON, where bytes are base64. checkSize holds it to the real limit.
+// longer in JSON, where bytes are base64. taken.Receive holds it to the real limit.
 const readMaxBytes = model.MaxRequestBytes/3*4 + 1<<20
+
+// maxStreams is how many calls one HTTP/2 connection may have under way: long-polls
+// and streams among them take long.
+const maxStreams = 1000
 
 // noResponseCompression is a size that no response reaches.
 const noResponseCompression = 1 << 30
@@ -69,11 +74,13 @@ func (n *Node) newServer() *http.Server {
 	mux.Handle("GET /metrics", promhttp.HandlerFor(n.metrics.registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", n.healthz)
 
+	http2 := connectnet.HTTP2()
+	http2.MaxConcurrentStreams = maxStreams
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true)
 	return &http.Server{
-		Handler: n.cors().Handler(mux), Protocols: protocols, HTTP2: connectnet.HTTP2(),
+		Handler: n.cors().Handler(mux), Protocols: protocols, HTTP2: http2,
 		ReadHeaderTimeout: readHeaderTimeout, IdleTimeout: idleTimeout,
 		ErrorLog: slog.NewLogLogger(n.log.Handler(), slog.LevelDebug),
 	}
@@ -121,24 +128,50 @@ func (n *Node) observe(next connect.ServerFunc) connect.ServerFunc {
 			return n.wireError(stopping())
 		}
 		defer n.gate.leave()
-		return next(ctx, spec, sized{stream, n})
+		t := &taken{ServerStream: stream, node: n}
+		defer t.release()
+		return next(ctx, spec, t)
 	}
 }
 
-// sized turns the transport's refusal of a long request into the broker's own.
-type sized struct {
+// maxTakenBytes bounds the requests of all calls inside together, so that memory
+// is; what is beyond is refused, and comes again after a moment.
+const maxTakenBytes = 512 << 20
+
+// taken holds a call's request to the limits and counts its bytes until the call ends.
+type taken struct {
 	connect.ServerStream
-	node *Node
+	node  *Node
+	bytes int64
 }
 
-func (s sized) Receive(msg any) error {
-	err := s.ServerStream.Receive(msg)
-	if err != nil && connect.CodeOf(err) == connect.CodeResourceExhausted {
-		return s.node.wireError(model.Invalid("request", "is too long; at most %d bytes are allowed: send it in parts",
-			model.MaxRequestBytes))
+// Receive implements connect.ServerStream.
+func (t *taken) Receive(msg any) error {
+	if err := t.ServerStream.Receive(msg); err != nil {
+		if connect.CodeOf(err) == connect.CodeResourceExhausted {
+			return t.node.wireError(model.Invalid("request",
+				"is too long; at most %d bytes are allowed: send it in parts", model.MaxRequestBytes))
+		}
+		return err
 	}
-	return err
+	m, ok := msg.(proto.Message)
+	if !ok {
+		return nil
+	}
+	size := proto.Size(m)
+	if size > model.MaxRequestBytes {
+		return t.node.wireError(model.Invalid("request",
+			"has %d bytes; at most %d are allowed: send it in parts", size, model.MaxRequestBytes))
+	}
+	t.bytes += int64(size)
+	if t.node.taken.Add(int64(size)) > maxTakenBytes {
+		return t.node.wireError(model.Reasoned(model.ResourceExhausted, model.ReasonThrottled, defaultRetry,
+			"this node works on %d MiB of requests already; slow down", maxTakenBytes>>20))
+	}
+	return nil
 }
+
+func (t *taken) release() { t.node.taken.Add(-t.bytes) }
 
 // health answers gRPC's health checks.
 type health struct{ *Node }

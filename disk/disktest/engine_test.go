@@ -284,7 +284,8 @@ func (m *journalModel) open() {
 	}
 	last := int(log.Durable())
 	if last < m.durable || last > len(m.records) {
-		m.t.Fatalf("seed %d: recovered up to record %d; %d were durable, %d appended", m.seed, last, m.durable, len(m.records))
+		m.t.Fatalf("seed %d: recovered up to record %d; %d were durable, %d appended",
+			m.seed, last, m.durable, len(m.records))
 	}
 	want := m.records[:last]
 	for len(want) > 0 && want[0].Generation < m.from {

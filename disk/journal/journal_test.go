@@ -207,8 +207,8 @@ func TestFiles(t *testing.T) {
 	dir := scratch(t)
 	l, _ := open(t, dir)
 	var want []int
-	sizes := []int{0, 100, flushBytes - record.HeaderSize - 1, flushBytes, 5 << 20, 127 - record.HeaderSize, 128 - record.HeaderSize,
-		300_000, 3 << 20, 9 << 20}
+	sizes := []int{0, 100, flushBytes - record.HeaderSize - 1, flushBytes, 5 << 20,
+		127 - record.HeaderSize, 128 - record.HeaderSize, 300_000, 3 << 20, 9 << 20}
 	for i := range 60 {
 		n := sizes[(i*7)%len(sizes)]
 		if i%11 == 0 {

@@ -113,7 +113,8 @@ func (l *Log) Append(r Record) (seq uint64, err error) {
 		return 0, l.err
 	}
 	if r.Type == TypeStart || len(r.Payload) > MaxPayload {
-		return 0, l.poison(fmt.Errorf("record of type %d and %d bytes cannot be framed: type 0 is reserved, %d bytes are the most",
+		return 0, l.poison(fmt.Errorf(
+			"record of type %d and %d bytes cannot be framed: type 0 is reserved, %d bytes are the most",
 			r.Type, len(r.Payload), MaxPayload))
 	}
 	r.Sequence = l.last + 1

@@ -51,8 +51,9 @@ func setBytes(t testing.TB, d *simdisk.Disk, name string, b []byte) {
 	must(t, err)
 }
 
-// TestManifestAndJournal: what of the two may go together.
-func TestManifestAndJournal(t *testing.T) {
+// three is a journal of three generations with a record each, all durable.
+func three(t testing.TB) *simdisk.Disk {
+	t.Helper()
 	d := simdisk.New()
 	l, _, err := open(d, 0, 0, 1)
 	must(t, err)
@@ -63,6 +64,12 @@ func TestManifestAndJournal(t *testing.T) {
 	add(t, l, "three")
 	must(t, l.Sync())
 	must(t, l.Close())
+	return d
+}
+
+// TestManifestAndJournal: what of the two may go together.
+func TestManifestAndJournal(t *testing.T) {
+	whole := three(t)
 	drop := func(numbers string) func(d *simdisk.Disk) {
 		return func(d *simdisk.Disk) {
 			for _, f := range d.Files() {
@@ -101,9 +108,11 @@ func TestManifestAndJournal(t *testing.T) {
 			f := d.Files()[2].Name
 			must(t, d.FS().Rename(f, strings.Replace(f, "3.", "4.", 1)))
 		}, 0, 0, 0, "the start says generation 3.0"},
-		{"named one without start", func(d *simdisk.Disk) { setBytes(t, d, d.Files()[1].Name, nil) }, 2, 2, 0, "start is missing"},
+		{"named one without start", func(d *simdisk.Disk) {
+			setBytes(t, d, d.Files()[1].Name, nil)
+		}, 2, 2, 0, "start is missing"},
 	} {
-		d := d.Clone()
+		d := whole.Clone()
 		c.harm(d)
 		before := fmt.Sprint(d.Files())
 		l, got, err := open(d, c.from, c.mark, 9)
@@ -227,7 +236,8 @@ func TestGenerationName(t *testing.T) {
 	if got, ok := record.ParseGenerationName(name); !ok || got != g {
 		t.Fatalf("%s parsed as %+v", name, got)
 	}
-	for _, bad := range []string{"", "LOCK", name + "x", "x" + name, name[1:], record.GenerationName(disk.Generation{ID: 1}),
+	for _, bad := range []string{"", "LOCK", name + "x", "x" + name, name[1:],
+		record.GenerationName(disk.Generation{ID: 1}),
 		record.GenerationName(disk.Generation{Number: 1}), strings.ToUpper(name)} {
 		if _, ok := record.ParseGenerationName(bad); ok {
 			t.Errorf("%q was taken for a name", bad)

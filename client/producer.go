@@ -90,7 +90,7 @@ type Producer struct {
 	waiting []func(Result, error) // by token
 	free    []uint64              // tokens to be used again
 	changed chan struct{}         // closed at the next outcome or when something became ready
-	done    []session.Outcome     // to be told, in order
+	done    []session.Outcome     // to be told
 	telling bool
 	closed  bool
 }
@@ -178,9 +178,9 @@ func (p *Producer) Publish(ctx context.Context, m *Message) (Result, error) {
 }
 
 // PublishAsync hands a message over and returns; then is told its result later,
-// one at a time, and must not block. Results of one partition come in order of
-// publishing. When as many messages wait as may, PublishAsync waits as long as
-// ctx allows. The producer owns key and payload until the result.
+// one at a time, in the order the answers come, and must not block. When as many
+// messages wait as may, PublishAsync waits as long as ctx allows. The producer
+// owns key and payload until the result.
 func (p *Producer) PublishAsync(ctx context.Context, m *Message, then func(Result, error)) error {
 	return p.publish(ctx, m, then, func(token uint64) *model.Error {
 		return p.s.Add(p.c.now(), m.encode(), token)
@@ -360,7 +360,7 @@ func (p *Producer) signal() {
 	p.changed = make(chan struct{})
 }
 
-// tell tells results, one goroutine at a time, so that their order stays.
+// tell tells results, one goroutine at a time.
 func (p *Producer) tell() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -85,6 +85,7 @@ type Consumer struct {
 	leave    task
 	leaving  bool
 	left     bool
+	cancelAt model.Mono // when the pull under way is given up, leaving; Never: it was, or there is none
 
 	buffer  []Delivery // received and not taken, in order of arrival
 	tracks  map[model.Partition]*track
@@ -130,6 +131,7 @@ func NewConsumer(cfg ConsumerConfig) *Consumer {
 	return &Consumer{
 		cfg: cfg, backoff: newBackoff(cfg.MinBackoff, cfg.MaxBackoff, cfg.Seed), member: cfg.Member,
 		sequence: 1, tracks: map[model.Partition]*track{}, ackDue: model.Never,
+		cancelAt: model.Never,
 	}
 }
 
@@ -251,8 +253,7 @@ func (c *Consumer) Leave(now model.Mono) {
 	c.Drop()
 	c.FlushAcks(now)
 	if c.pull.id != 0 {
-		// A pull that arrives after the leave would join again.
-		c.cancels = append(c.cancels, c.pull.id)
+		c.cancelAt = max(now, c.pulledAt.Add(arrivalTime))
 	}
 	if c.fatal != nil || (c.member == "" && c.pull.id == 0) {
 		c.left = true // there is no session to end
@@ -287,6 +288,9 @@ func (c *Consumer) Poll(now model.Mono) []Send {
 			Subscription: c.cfg.Subscription, Member: c.member, Generation: c.latest(),
 		}))
 	}
+	if c.cancelAt <= now {
+		c.cancels, c.cancelAt = append(c.cancels, c.pull.id), model.Never
+	}
 	if c.leaveReady() <= now {
 		c.leave.id = c.nextID()
 		sends = append(sends, c.send(c.leave.id, 0, &call.LeaveSubscription{
@@ -310,7 +314,7 @@ func (c *Consumer) Next() model.Mono {
 	if c.left || (c.fatal != nil && !c.leaving) {
 		return model.Never
 	}
-	return min(c.ackReady(), c.pullReady(), c.beatReady(), c.leaveReady())
+	return min(c.ackReady(), c.pullReady(), c.beatReady(), c.leaveReady(), c.cancelAt)
 }
 
 func (c *Consumer) pullReady() model.Mono {
@@ -391,7 +395,7 @@ func (c *Consumer) beaten(now model.Mono, err *model.Error) {
 
 func (c *Consumer) pulled(now model.Mono, result call.ClientResult, err *model.Error) {
 	if c.leaving {
-		c.pull.id = 0
+		c.pull.id, c.cancelAt = 0, model.Never
 		if r, ok := result.(*call.PullResult); ok && err == nil {
 			c.member = r.Member
 		}
@@ -435,6 +439,11 @@ func (c *Consumer) pulled(now model.Mono, result call.ClientResult, err *model.E
 
 // strayTime is how long a request that was given up may still be on its way.
 const strayTime = time.Minute
+
+// arrivalTime is how long a pull is given to reach the coordinator before it is
+// given up for a leave: one that arrives after the leave joins again, and holds
+// partitions until its session ends.
+const arrivalTime = 300 * time.Millisecond
 
 // maxPace is the longest pause between pulls that bring nothing and do not wait.
 const maxPace = 250 * time.Millisecond

@@ -213,7 +213,7 @@ func (m *nemesis) reset(s *stream) func() {
 func (m *nemesis) slowDisk(s *stream) func() {
 	n := m.target(s)
 	n.slow = true
-	m.w.trace.say(m.w.loop.now, string(n.id), kindNetwork, "disk is slow")
+	m.w.fault(n.id, kindNetwork, "disk is slow")
 	return func() { n.slow = false }
 }
 
@@ -221,14 +221,14 @@ func (m *nemesis) jump(s *stream) func() {
 	n, by := m.target(s), s.between(-m.w.opts.Faults.MaxJump, m.w.opts.Faults.MaxJump)
 	n.clock.jump(m.w.loop.now, by)
 	m.w.trace.note(m.w.loop.now, n.index, kindClock, uint64(by))
-	m.w.trace.say(m.w.loop.now, string(n.id), kindClock, "wall clock jumps by %v", by)
+	m.w.fault(n.id, kindClock, "wall clock jumps by %v", by)
 	return nil
 }
 
 // network traces a change of a link.
 func (w *World) network(what string, from, to model.NodeID) {
 	w.trace.note(w.loop.now, w.node(from).index, kindNetwork, uint64(len(what))<<8|uint64(w.node(to).index))
-	w.trace.say(w.loop.now, string(from), kindNetwork, "%s to %s", what, to)
+	w.fault(from, kindNetwork, "%s to %s", what, to)
 }
 
 func (w *World) cutOneWay(from, to model.NodeID) {

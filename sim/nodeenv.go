@@ -113,7 +113,7 @@ func (n *simNode) start() {
 		w.violate("recovery", "%s refuses to start on a disk that lost nothing synced: %v", n.id, err)
 		return
 	}
-	w.trace.say(w.loop.now, string(n.id), kindStart, "boot %d", n.boot)
+	w.fault(n.id, kindStart, "boot %d", n.boot)
 	n.host = host
 	w.inv.started(n)
 	n.enter(kindStart, n.boot, func() { host.Start(n) })
@@ -131,7 +131,7 @@ func (n *simNode) config() node.Config {
 }
 
 // notice takes what the node would log.
-func (n *simNode) notice(text string) { n.w.trace.say(n.w.loop.now, string(n.id), kindNotice, "%s", text) }
+func (n *simNode) notice(text string) { n.w.fault(n.id, kindNotice, "%s", text) }
 
 // crash stops the process: what is not synced is at the mercy of keep.
 func (n *simNode) crash(keep unsynced) {
@@ -140,7 +140,7 @@ func (n *simNode) crash(keep unsynced) {
 	}
 	w := n.w
 	w.trace.note(w.loop.now, n.index, kindCrash, n.boot)
-	w.trace.say(w.loop.now, string(n.id), kindCrash, "unsynced=%s", keep)
+	w.fault(n.id, kindCrash, "unsynced=%s", keep)
 	n.w.inv.stopped(n)
 	n.dying(keep)
 	n.up, n.paused, n.deferred = false, false, nil
@@ -155,7 +155,7 @@ func (n *simNode) pause() {
 	if n.up && !n.paused {
 		n.paused = true
 		n.w.trace.note(n.w.loop.now, n.index, kindPause, 0)
-		n.w.trace.say(n.w.loop.now, string(n.id), kindPause, "")
+		n.w.fault(n.id, kindPause, "")
 	}
 }
 
@@ -165,7 +165,7 @@ func (n *simNode) resume() {
 	}
 	n.paused = false
 	n.w.trace.note(n.w.loop.now, n.index, kindResume, uint64(len(n.deferred)))
-	n.w.trace.say(n.w.loop.now, string(n.id), kindResume, "%d events waited", len(n.deferred))
+	n.w.fault(n.id, kindResume, "%d events waited", len(n.deferred))
 	runs := n.deferred
 	n.deferred = nil
 	for _, run := range runs {

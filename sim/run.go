@@ -38,6 +38,8 @@ type Result struct {
 	Stack      string // of a panic
 	History    *checker.History
 	Final      checker.Final
+	Linear     checker.LinearReport
+	Faults     []checker.Annotation // what broke, for a picture of the history
 }
 
 // ExitName says an exit class in words.
@@ -86,24 +88,44 @@ func Run(o Options, line func(string)) (res Result) {
 		}
 		res.Hash, res.Points, res.Events, res.Virtual = w.trace.Hash(), w.trace.Points(), w.loop.ran, w.loop.now
 		res.Operations, res.Acked, res.Probes, res.History = r.operations, r.acked, r.probes, &r.rec.history
-		res.Final, res.Broken = r.final, w.broken
+		res.Final, res.Broken, res.Faults = r.final, w.broken, w.faults
 	}()
 	stuck := r.phases()
 	if w.broken != nil {
-		return Result{Exit: SafetyBroken, Why: w.broken.String()}
+		res.Exit, res.Why = SafetyBroken, w.broken.String()
+		return res
 	}
 	// Safety is judged whether or not the end was reached.
-	report := checker.Check(&r.rec.history, r.final)
+	report, linear := r.judge()
+	res.Linear = linear
 	switch {
 	case report.Result() == checker.Failed:
 		f := report.Failures()[0]
-		return Result{Exit: SafetyBroken, Why: f.Name + ": " + f.Detail, Report: report}
+		res.Exit, res.Why = SafetyBroken, f.Name+": "+f.Detail
 	case stuck != "":
-		return Result{Exit: LivenessBroken, Why: stuck, Report: report}
+		res.Exit, res.Why = LivenessBroken, stuck
 	case report.Result() == checker.Undecided:
-		return Result{Exit: Undecided, Why: "a verdict is undecided: " + report.Line(), Report: report}
+		res.Exit, res.Why = Undecided, "a verdict is undecided: "+report.Line()
 	}
-	return Result{Exit: Passed, Report: report}
+	res.Report = report
+	return res
+}
+
+// budgets for the search of linearizations: small windows decide nearly always,
+// and what they leave undecided gets a wider look.
+var budgets = []checker.Budget{
+	{Window: 40, Steps: 200_000, Total: 20_000_000},
+	{Window: 100, Steps: 2_000_000, Total: 50_000_000},
+}
+
+func (r *run) judge() (report checker.Report, linear checker.LinearReport) {
+	for _, b := range budgets {
+		report, linear = checker.CheckAll(&r.rec.history, r.final, b)
+		if report.Result() != checker.Undecided {
+			break
+		}
+	}
+	return report, linear
 }
 
 // phases runs setup, safety, healing and liveness; it returns what was not

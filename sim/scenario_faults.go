@@ -239,7 +239,7 @@ func (s *scenario) disk(c *command) {
 func (s *scenario) clock(c *command) {
 	n, by := s.node(c, c.arg("node")), c.duration("jump", 0)
 	n.clock.jump(s.w.loop.now, by)
-	s.w.trace.say(s.w.loop.now, string(n.id), kindClock, "wall clock jumps by %v", by)
+	s.w.fault(n.id, kindClock, "wall clock jumps by %v", by)
 }
 
 // run DURATION lets virtual time pass.

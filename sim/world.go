@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/tapedeck/tapedeck/checker"
 	"github.com/tapedeck/tapedeck/core/model"
 	"github.com/tapedeck/tapedeck/sim/simnet"
 )
@@ -24,6 +25,7 @@ type World struct {
 	inv     *invariants
 	// broken is the first violated invariant; the run stops there.
 	broken  *Violation
+	faults  []checker.Annotation
 	request uint64
 }
 
@@ -62,6 +64,14 @@ func newWorld(o Options, line func(string)) *World {
 func netOptions(o NetworkOptions) simnet.Options {
 	return simnet.Options{MinDelay: o.MinDelay, MaxDelay: o.MaxDelay, Loss: int(o.Loss),
 		Duplicate: int(o.Duplicate), Reorder: int(o.Reorder), Burst: int(o.Burst)}
+}
+
+// fault traces something that breaks or mends, and keeps it for the picture.
+func (w *World) fault(who model.NodeID, k kind, format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	at := checker.Moment(w.loop.now)
+	w.faults = append(w.faults, checker.Annotation{Tag: string(who), From: at, To: at, Text: kindNames[k] + " " + text})
+	w.trace.say(w.loop.now, string(who), k, "%s", text)
 }
 
 // violate records a broken invariant; the first one counts.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tapedeck/tapedeck/checker"
 	"github.com/tapedeck/tapedeck/sim"
 )
 
@@ -18,6 +19,7 @@ type runCommand struct {
 	Trace   bool   `help:"Print a line per interesting event."`
 	Quiet   bool   `help:"Print the verdict only."`
 	History string `type:"path" help:"Write what the clients called and got into this file, as JSON lines."`
+	Picture string `type:"path" help:"Write porcupine's picture of what is not linearizable into this HTML file."`
 }
 
 // Run implements the command.
@@ -44,22 +46,24 @@ func (c *runCommand) Run(out *output) error {
 	fmt.Fprintf(out, "version   %s\n", version())
 	out.worsen(r.Exit)
 	if c.History != "" {
-		return writeHistory(c.History, r)
+		if err := writeHistory(c.History, r); err != nil {
+			return err
+		}
+	}
+	if v := r.Linear.Verdict(); c.Picture != "" && v.Result == checker.Failed {
+		return writePicture(c.Picture, r)
 	}
 	return nil
 }
 
-// writeHistory keeps the calls, one a line, numbered as the verdicts count them.
+// writeHistory keeps the calls and the final state; line n is the verdicts' call n-1.
 func writeHistory(path string, r sim.Result) error {
 	f, err := os.Create(path)
 	if err != nil {
 		return err
 	}
-	enc := json.NewEncoder(f)
-	for i := range r.History.Ops {
-		if err := enc.Encode(&r.History.Ops[i]); err != nil {
-			return errors.Join(err, f.Close())
-		}
+	if err := checker.Write(f, r.History, r.Final); err != nil {
+		return errors.Join(err, f.Close())
 	}
 	return f.Close()
 }
@@ -93,4 +97,13 @@ func printOperations(out *output, r sim.Result) {
 			}
 		}
 	}
+}
+
+// writePicture draws the first window that no order explains, and the faults.
+func writePicture(path string, r sim.Result) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(r.Linear.Visualize(f, r.Faults), f.Close())
 }

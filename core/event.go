@@ -174,6 +174,8 @@ type (
 		Group model.GroupID
 		At    model.Wall
 	}
+	// Peer says where a node is: one that joined, or whose address changed.
+	Peer struct{ Node model.Node }
 	// Note is something an operator should know; for the log.
 	Note struct{ Text string }
 	// Reply answers a Request; Err != nil wins.
@@ -205,3 +207,4 @@ func (Read) effect()          {}
 func (ReadAt) effect()        {}
 func (Reply) effect()         {}
 func (Note) effect()          {}
+func (Peer) effect()          {}

@@ -27,14 +27,24 @@ func (s *Shard) helloed(p *peer, h *hello) {
 	if h.answer {
 		s.sendHello(p, false)
 	}
-	if h.peers != s.peersHash() && !p.warned {
+	if h.address != "" && p.node.Address != h.address && p.later {
+		p.node.Address = h.address
+		s.emit(Peer{p.node})
+	}
+	if h.peers != s.peersHash() && !p.warned && !p.later && s.founding == nil && h.founding == nil {
 		p.warned = true
 		s.note("node %s is configured with other peers than this node: give every node the same list", p.node.ID)
 	}
 	p.empty = h.founding == nil
 	switch {
+	case s.founding == nil && h.join != nil && h.founding != nil:
+		s.join(h.founding, h.join, h.version)
+	case h.join != nil && h.founding != nil && h.founding.Cluster == s.founding.Cluster:
+		s.beginMetaAgain(h.join, h.version)
 	case s.founding == nil && h.founding != nil:
 		s.joinFounding(p, h.founding)
+	case s.founding != nil && h.founding == nil && !s.isFounder(p):
+		s.letJoin(p)
 	case s.founding == nil:
 		s.maybeFound()
 	case h.founding != nil && h.founding.Cluster != s.founding.Cluster && !p.warned:
@@ -54,9 +64,41 @@ func (s *Shard) joinFounding(p *peer, f *meta.Founding) {
 	}
 	if !p.warned {
 		p.warned = true
-		s.note("this data folder is empty, but node %s belongs to cluster %x, which does not know this folder: "+
-			"it does not vote until it is added as a new replica; restore the folder if it was moved", p.node.ID, f.Cluster)
+		s.note("this data folder is empty, and node %s belongs to cluster %x, which does not know it: "+
+			"this node joins with new replicas once the cluster takes it in", p.node.ID, f.Cluster)
 	}
+}
+
+// isFounder says that a peer's folder is named by the founding: it takes the
+// founding over by itself.
+func (s *Shard) isFounder(p *peer) bool {
+	for _, n := range s.founding.Nodes {
+		if n.ID == p.node.ID && n.Disk == p.inc.Disk {
+			return true
+		}
+	}
+	return false
+}
+
+// beginMetaAgain replaces this node's replica of meta, which is out of its group
+// and so cannot learn it from the catalog.
+func (s *Shard) beginMetaAgain(g *model.Group, version uint64) {
+	m := s.byGroup[model.MetaGroup]
+	id, here := s.replicaHere(g)
+	if m == nil || !here || id == m.r.Self() || version <= s.seen || version <= s.meta.Catalog().Version() {
+		return
+	}
+	s.dropMember(m, version)
+	s.createMember(*g, version)
+	s.version = s.meta.Catalog().Version()
+}
+
+// join makes this node part of a cluster that took its folder in.
+func (s *Shard) join(f *meta.Founding, g *model.Group, version uint64) {
+	if _, here := s.replicaHere(g); !here {
+		return
+	}
+	s.foundThen(f, func() { s.createMember(*g, version) })
 }
 
 // maybeFound founds when every peer has said that it is empty.
@@ -110,13 +152,16 @@ func clusterID(nodes []model.Node) uint64 {
 }
 
 // found makes a founding durable; only then does this node act on it.
-func (s *Shard) found(f *meta.Founding) {
+func (s *Shard) found(f *meta.Founding) { s.foundThen(f, func() {}) }
+
+func (s *Shard) foundThen(f *meta.Founding, then func()) {
 	if s.foundSeq != 0 {
 		return
 	}
 	rec := JournalRecord{Type: RecordBootstrap, Payload: wire.Encode(f)}
 	s.foundSeq = s.append(rec, true, nil, func() {
 		s.founding = f
+		then()
 		s.begin()
 		for _, p := range s.peers {
 			s.sendHello(p, false) // who is still asking learns it at once

@@ -105,6 +105,7 @@ func (s *Shard) journalNext() model.Mono {
 // checkpointState is the whole shard in one blob.
 type checkpointState struct {
 	founding *meta.Founding
+	seen     uint64
 	members  []memberState
 }
 
@@ -124,6 +125,7 @@ func (c *checkpointState) Code(w *wire.Codec) {
 		}
 		c.founding.Code(w)
 	}
+	wire.Uint(w, &c.seen)
 	wire.Slice(w, &c.members, func(w *wire.Codec, m *memberState) {
 		m.definition.Code(w)
 		m.applied.Code(w)
@@ -139,7 +141,7 @@ func (s *Shard) maybeCheckpoint() {
 	if !due || j.checkpoint != 0 || s.founding == nil {
 		return
 	}
-	st := checkpointState{founding: s.founding}
+	st := checkpointState{founding: s.founding, seen: s.seen}
 	var bases []JournalRecord
 	var marks []SegmentMark
 	for _, m := range s.members {

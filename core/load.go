@@ -13,9 +13,12 @@ import (
 
 // Loaded is a data folder's content, put together and found sound.
 type Loaded struct {
+	self       model.NodeID
+	disk       model.DiskID
 	founding   *meta.Founding
 	groups     map[model.GroupID]*loadedGroup
 	generation uint64
+	seen       uint64 // newest catalog version acted on
 }
 
 type loadedGroup struct {
@@ -29,16 +32,16 @@ type loadedGroup struct {
 // since what is missing may have been acknowledged. The marks say to which
 // bounds the host must cut each partition's stored segments; a partition without
 // a mark is to be removed.
-func (r *Recovered) Load(limits Limits) (*Loaded, []SegmentMark, error) {
-	l := &Loaded{groups: map[model.GroupID]*loadedGroup{}, generation: r.Generation}
+func (r *Recovered) Load(self model.NodeID, limits Limits) (*Loaded, []SegmentMark, error) {
+	l := &Loaded{self: self, disk: r.Incarnation.Disk, groups: map[model.GroupID]*loadedGroup{}, generation: r.Generation}
 	if r.Checkpoint != nil {
 		var st checkpointState
 		if err := wire.Decode(r.Checkpoint, &st); err != nil {
 			return nil, nil, fmt.Errorf("the checkpoint named by the manifest: %w", err)
 		}
-		l.founding = st.founding
+		l.founding, l.seen = st.founding, st.seen
 		for _, m := range st.members {
-			g := &loadedGroup{definition: m.definition, loader: replica.NewLoader(m.definition.group)}
+			g := &loadedGroup{definition: m.definition, loader: l.fresh(&m.definition)}
 			g.loader.Checkpoint(m.applied)
 			l.groups[m.definition.group.ID] = g
 		}
@@ -74,17 +77,16 @@ func (l *Loaded) record(rec *JournalRecord) error {
 		l.founding = &meta.Founding{}
 		return wire.Decode(rec.Payload, l.founding)
 	case RecordGroup:
-		if g != nil {
-			return nil // an older generation, replayed over a newer checkpoint
-		}
 		g = &loadedGroup{}
 		if err := wire.Decode(rec.Payload, &g.definition); err != nil {
 			return err
 		}
-		g.loader = replica.NewLoader(g.definition.group)
+		l.seen = max(l.seen, g.definition.created)
+		g.loader = l.fresh(&g.definition)
 		l.groups[rec.Group] = g
 		return nil
 	case RecordDrop:
+		l.seen = max(l.seen, rec.Index)
 		delete(l.groups, rec.Group)
 		return nil
 	case RecordMark:
@@ -111,6 +113,12 @@ func (l *Loaded) record(rec *JournalRecord) error {
 	return fmt.Errorf("its type is unknown to this build")
 }
 
+// fresh is the state of a replica that has written nothing yet.
+func (l *Loaded) fresh(d *definition) *replica.Loader {
+	r, _ := d.group.On(l.self, l.disk)
+	return replica.NewLoader(d.group, r.ID)
+}
+
 // mark is where the stored segments of a partition begin and end for certain.
 func (g *loadedGroup) mark(limits Limits) (SegmentMark, error) {
 	m := SegmentMark{Group: g.definition.group.ID}
@@ -135,7 +143,7 @@ func (s *Shard) start(rec *Recovered) {
 	l := rec.Loaded
 	if l == nil {
 		var err error
-		if l, _, err = rec.Load(s.cfg.Limits); err != nil {
+		if l, _, err = rec.Load(s.cfg.Self, s.cfg.Limits); err != nil {
 			panic(fmt.Sprintf("start with a folder that Load refuses: %v", err))
 		}
 	}
@@ -145,7 +153,7 @@ func (s *Shard) start(rec *Recovered) {
 	for i := range rec.Records {
 		s.journal.bytes += int64(len(rec.Records[i].Payload)) + 96
 	}
-	s.founding = l.founding
+	s.founding, s.seen = l.founding, l.seen
 	for _, id := range slices.Sorted(maps.Keys(l.groups)) {
 		g := l.groups[id]
 		if err := s.addMember(g.definition, g.loader); err != nil {
@@ -182,10 +190,6 @@ func (s *Shard) followFounding() {
 		if _, here := s.replicaHere(&g); !here {
 			panic("this node takes part in a founding that does not name it")
 		}
-		d := definition{g, 0}
-		s.journalAppend(JournalRecord{Type: RecordGroup, Group: g.ID, Payload: wire.Encode(&d)}, false)
-		if err := s.addMember(d, replica.NewLoader(g)); err != nil {
-			panic(err)
-		}
+		s.createMember(g, 0)
 	}
 }

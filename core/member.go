@@ -27,6 +27,8 @@ type member struct {
 	wakeAt  model.Mono // asked for by the machine
 	alarm   model.Mono // in the shard's heap
 	copying *copying
+	// reportAt: no report of a change of members to meta before it.
+	reportAt model.Mono
 	// ledSince is when this replica, not the preferred leader, was last seen to begin leading.
 	ledSince model.Mono
 	// resetAt: the store was emptied to begin here and no snapshot that accounts
@@ -68,15 +70,11 @@ func newPartition(g model.Group, l Limits) *partition.Machine {
 		SegmentAge: l.SegmentAge, MaxBatchBytes: l.MaxBatchBytes}})
 }
 
-// self is this node's replica of a group, if it has one: the name and the data
-// folder must both be ours.
+// replicaHere is this node's replica of a group, if it has one: the name and the
+// data folder must both be ours.
 func (s *Shard) replicaHere(g *model.Group) (model.ReplicaID, bool) {
-	for _, r := range g.Replicas {
-		if r.Node == s.cfg.Self && r.Disk == s.self.Disk {
-			return r.ID, true
-		}
-	}
-	return 0, false
+	r, ok := g.On(s.cfg.Self, s.self.Disk)
+	return r.ID, ok
 }
 
 // addMember starts a replica from its durable state.
@@ -107,30 +105,52 @@ func (s *Shard) addMember(d definition, l *replica.Loader) error {
 	return nil
 }
 
-// followCatalog creates the replicas that meta places here and drops those of
-// groups that are no more.
+// followCatalog creates the replicas that meta places here and drops those that
+// are no more. After a restart the catalog may at first be older than what was
+// acted on: then nothing is done, or a replica that was dropped would come back
+// as an empty voter.
 func (s *Shard) followCatalog() {
 	cat := s.meta.Catalog()
-	for _, g := range cat.Groups() {
-		if s.byGroup[g.ID] != nil {
-			continue
-		}
-		if _, here := s.replicaHere(g); here {
-			d := definition{*g, cat.Version()}
-			s.journalAppend(JournalRecord{Type: RecordGroup, Group: g.ID, Payload: wire.Encode(&d)}, false)
-			if err := s.addMember(d, replica.NewLoader(d.group)); err != nil {
-				panic(err) // a fresh replica has nothing that could be wrong
-			}
-		}
+	for _, n := range cat.Nodes() {
+		s.meetNode(*n)
+	}
+	if cat.Version() < s.seen {
+		return
 	}
 	for _, m := range append([]*member(nil), s.members...) {
-		if _, there := cat.Group(m.id); !there && cat.Version() >= m.g.created {
-			s.dropMember(m)
+		g, there := cat.Group(m.id)
+		id, here := model.ReplicaID(0), false
+		if there {
+			id, here = s.replicaHere(g)
+			m.r.SetGroup(*g)
+		}
+		switch {
+		case here && id == m.r.Self():
+		case m.id == model.MetaGroup && !here:
+			s.note("this node was removed from the cluster; stop it")
+		default:
+			s.dropMember(m, cat.Version())
+		}
+	}
+	for _, g := range cat.Groups() {
+		if _, here := s.replicaHere(g); here && s.byGroup[g.ID] == nil {
+			s.createMember(*g, cat.Version())
 		}
 	}
 }
 
-func (s *Shard) dropMember(m *member) {
+func (s *Shard) createMember(g model.Group, version uint64) {
+	id, _ := s.replicaHere(&g)
+	d := definition{g, version}
+	s.seen = max(s.seen, version)
+	s.journalAppend(JournalRecord{Type: RecordGroup, Group: g.ID, Payload: wire.Encode(&d)}, false)
+	if err := s.addMember(d, replica.NewLoader(g, id)); err != nil {
+		panic(err) // a fresh replica has nothing that could be wrong
+	}
+}
+
+func (s *Shard) dropMember(m *member, version uint64) {
+	s.seen = max(s.seen, version)
 	m.r.Stop()
 	m.gone = true
 	delete(s.byGroup, m.id)
@@ -140,14 +160,14 @@ func (s *Shard) dropMember(m *member) {
 			break
 		}
 	}
-	s.journalAppend(JournalRecord{Type: RecordDrop, Group: m.id}, false)
+	s.journalAppend(JournalRecord{Type: RecordDrop, Group: m.id, Index: version}, false)
 	if m.g.group.Kind == model.GroupPartition {
 		s.emit(SegmentReset{Group: m.id, Remove: true})
 	}
 	for _, ref := range slices.Sorted(maps.Keys(s.refs)) {
 		if s.refs[ref].member == m {
 			s.replyRef(ref, nil, model.Reasoned(model.FailedPrecondition, model.ReasonNotLeader, retryHint,
-				"group %d was deleted", m.id))
+				"node %s has no replica of group %d any more", s.cfg.Self, m.id))
 		}
 	}
 }

@@ -18,16 +18,19 @@ import (
 
 // peer is another node as seen from here.
 type peer struct {
-	node   model.Node
-	inc    model.Incarnation // zero: unknown
-	empty  bool              // it said so, in the incarnation above
-	heard  model.Mono        // last packet
-	known  bool              // heard is set
-	down   bool              // its stream was lost and nothing was heard since
-	seen   window            // ids of requests taken from this incarnation
-	warned bool              // its configuration was complained of
-	skew   int64             // its wall clock minus ours, nanoseconds, when last heard
-	out    wire.Codec        // the packet being put together
+	node       model.Node
+	inc        model.Incarnation // zero: unknown
+	empty      bool              // it said so, in the incarnation above
+	heard      model.Mono        // last packet
+	known      bool              // heard is set
+	registered model.DiskID      // its folder as the catalog names it
+	later      bool              // not configured: it joined
+	joinAt     model.Mono        // meta is not asked again to let it join before
+	down       bool              // its stream was lost and nothing was heard since
+	seen       window            // ids of requests taken from this incarnation
+	warned     bool              // its configuration was complained of
+	skew       int64             // its wall clock minus ours, nanoseconds, when last heard
+	out        wire.Codec        // the packet being put together
 }
 
 const (
@@ -64,12 +67,16 @@ func (h *header) Code(c *wire.Codec) {
 type hello struct {
 	answer   bool // please answer
 	peers    uint64
+	address  string
 	founding *meta.Founding // nil: my folder is empty
+	join     *model.Group   // the meta group, for one that was let join,
+	version  uint64         // as of this version of the catalog
 }
 
 func (h *hello) Code(c *wire.Codec) {
 	c.Bool(&h.answer)
 	wire.Uint(c, &h.peers)
+	wire.String(c, &h.address)
 	founded := h.founding != nil
 	c.Bool(&founded)
 	if founded {
@@ -77,6 +84,15 @@ func (h *hello) Code(c *wire.Codec) {
 			h.founding = &meta.Founding{}
 		}
 		h.founding.Code(c)
+	}
+	join := h.join != nil
+	c.Bool(&join)
+	if join {
+		if c.Decoding {
+			h.join = &model.Group{}
+		}
+		meta.CodeGroup(c, h.join)
+		wire.Uint(c, &h.version)
 	}
 }
 
@@ -136,7 +152,7 @@ func (s *Shard) sendRaft(g model.GroupID, to model.Replica, m *pb.Message) {
 func (s *Shard) hello() {
 	s.helloAt = model.Never
 	for _, p := range s.peers {
-		if p.inc.Boot == 0 || s.founding == nil {
+		if p.inc.Boot == 0 && (!p.later || p.node.Address != "") || s.founding == nil {
 			s.sendHello(p, true)
 			s.helloAt = s.now.Mono.Add(helloInterval)
 		}
@@ -146,11 +162,17 @@ func (s *Shard) hello() {
 	}
 }
 
-func (s *Shard) sendHello(p *peer, answer bool) {
+func (s *Shard) sendHello(p *peer, answer bool) { s.sendHelloWith(p, answer, nil) }
+
+func (s *Shard) sendHelloWith(p *peer, answer bool, join *model.Group) {
 	c := wire.Codec{}
 	(&header{from: s.self, wall: s.now.Wall}).Code(&c)
 	item(&c, itemHello)
-	(&hello{answer, s.peersHash(), s.founding}).Code(&c)
+	h := hello{answer: answer, peers: s.peersHash(), address: s.selfNode().Address, founding: s.founding, join: join}
+	if join != nil {
+		h.version = s.meta.Catalog().Version()
+	}
+	h.Code(&c)
 	s.emit(Send{p.node.ID, c.Buf})
 }
 
@@ -158,7 +180,9 @@ func (s *Shard) sendHello(p *peer, answer bool) {
 func (s *Shard) peersHash() uint64 {
 	names := []model.NodeID{s.cfg.Self}
 	for _, p := range s.peers {
-		names = append(names, p.node.ID)
+		if !p.later {
+			names = append(names, p.node.ID)
+		}
 	}
 	slices.Sort(names)
 	var b []byte
@@ -171,14 +195,16 @@ func (s *Shard) peersHash() uint64 {
 // packet takes a peer's packet. Damaged ones are dropped as a whole from the
 // damage on; the transport's streams make that a peer's bug, not weather.
 func (s *Shard) packet(from model.NodeID, data []byte) {
-	p := s.peer(from)
-	if p == nil {
-		return
-	}
 	c := wire.Codec{Buf: data, Decoding: true}
 	var h header
 	if h.Code(&c); c.Err != nil || h.from.Boot == 0 || h.from.Disk == 0 {
 		return
+	}
+	p := s.peer(from)
+	if p == nil {
+		if p = s.stranger(from); p == nil {
+			return
+		}
 	}
 	if !s.incarnation(p, h.from) {
 		return
@@ -209,7 +235,11 @@ func (s *Shard) incarnation(p *peer, inc model.Incarnation) bool {
 		return true
 	case p.inc.Disk == inc.Disk && inc.Boot < p.inc.Boot:
 		return false
-	case s.founding != nil && p.inc.Boot != 0 && p.inc.Disk != inc.Disk && s.registered(p.node.ID) == p.inc.Disk:
+	case p.inc.Boot != 0 && p.inc.Disk != inc.Disk && inc.Disk != p.registered && !p.down && s.reachable(p):
+		// Two folders under one name at the same time: the one that was here
+		// first stays, or each would have the other's replicas replaced for ever.
+		return false
+	case p.inc.Boot != 0 && p.inc.Disk != inc.Disk && p.registered == p.inc.Disk:
 		s.note("node %s comes with another data folder (disk %x, was %x): it was wiped, and is not the replica it was",
 			p.node.ID, uint64(inc.Disk), uint64(p.inc.Disk))
 	}
@@ -219,19 +249,6 @@ func (s *Shard) incarnation(p *peer, inc model.Incarnation) bool {
 	}
 	p.inc, p.empty, p.seen = inc, false, window{}
 	return true
-}
-
-// registered is the data folder that the cluster knows a node by.
-func (s *Shard) registered(n model.NodeID) model.DiskID {
-	if s.meta == nil {
-		return 0
-	}
-	for _, r := range s.meta.Catalog().Nodes() {
-		if r.ID == n {
-			return r.Disk
-		}
-	}
-	return 0
 }
 
 func (s *Shard) item(p *peer, kind uint8, c *wire.Codec) {
@@ -311,6 +328,10 @@ func (s *Shard) deliver(o origin, g model.GroupID, req call.Request) {
 			"node %s has no replica of group %d", s.cfg.Self, g))
 		return
 	}
+	if t, ok := req.(*call.TransferLeader); ok {
+		s.transfer(o, m, t.To)
+		return
+	}
 	if m.r.Transferring() {
 		s.replyOrigin(o, nil, m.NotLeader()) // a moment later another leads
 		return
@@ -331,6 +352,31 @@ func (s *Shard) deliver(o origin, g model.GroupID, req call.Request) {
 	s.asked[askKey{o.node, o.ask}] = s.lastRef
 	m.machine.Handle(m, s.lastRef, req)
 	s.touch(m)
+}
+
+// transfer hands a group's leadership to its replica on a node.
+func (s *Shard) transfer(o origin, m *member, to model.NodeID) {
+	if !m.r.Leading() {
+		if n, ok := m.r.LeaderNode(); ok && n == to {
+			s.replyOrigin(o, nil, nil) // it leads already
+			return
+		}
+		s.replyOrigin(o, nil, m.NotLeader())
+		return
+	}
+	for _, r := range m.r.Group().Replicas {
+		switch {
+		case r.Node != to:
+			continue
+		case r.ID == m.r.Self() || m.r.TransferTo(r.ID):
+			s.replyOrigin(o, nil, nil)
+		default:
+			s.replyOrigin(o, nil, model.Reasoned(model.ResourceExhausted, model.ReasonThrottled, retryHint,
+				"the replica on node %s is not up to date, or publishes are under way; try again", to))
+		}
+		return
+	}
+	s.replyOrigin(o, nil, model.Errorf(model.FailedPrecondition, "node %q holds no replica of the group", to))
 }
 
 func (s *Shard) replyRef(ref group.Ref, resp call.Response, err *model.Error) {
@@ -541,7 +587,9 @@ func (h gateHost) Withdraw(to model.NodeID, ask uint64) {
 
 // Reply implements gateway.Host.
 func (h gateHost) Reply(id uint64, result call.ClientResult, err *model.Error) {
-	h.s.emit(Reply{id, result, err})
+	if id&innerRequest == 0 {
+		h.s.emit(Reply{id, result, err})
+	}
 }
 
 // Up implements gateway.Host.

@@ -25,6 +25,8 @@ type Shard struct {
 	foundSeq uint64         // journal sequence of the founding, while under way
 	meta     *meta.Machine
 	version  uint64 // catalog version last looked at
+	seen     uint64 // newest catalog version that replicas were created or dropped by
+	inner    uint64 // requests this shard has made of its own gateway
 
 	members []*member // by group id
 	byGroup map[model.GroupID]*member
@@ -238,6 +240,7 @@ func (s *Shard) beat() {
 		if m.r.IsLeader() {
 			m.r.Beat()
 			s.balance(m)
+			s.carry(m)
 			s.beatAt = s.now.Mono.Add(s.cfg.Timing.Heartbeat)
 		}
 	}
@@ -250,7 +253,7 @@ const balanceAfter = 10 * time.Second
 // balance hands leadership to the replica that placement prefers, once that is
 // caught up and nothing is under way here.
 func (s *Shard) balance(m *member) {
-	preferred := m.g.group.Replicas[0]
+	preferred := m.r.Group().Replicas[0]
 	switch {
 	case !m.r.Leading() || preferred.ID == m.r.Self():
 		m.ledSince = s.now.Mono

@@ -31,6 +31,7 @@ type testNode struct {
 	c       *cluster
 	id      model.NodeID
 	disk    *simdisk.Disk
+	folders model.DiskID // made under this name
 	host    *node.Host
 	life    int
 	journal []*node.JournalWork
@@ -89,7 +90,7 @@ func (c *cluster) start(id model.NodeID) {
 	cfg := c.cfg
 	cfg.Self, cfg.Seed = id, uint64(len(id))*uint64(id[1])
 	h, err := node.Open(node.Config{Core: cfg, FS: n.disk.FS(), Journal: simdisk.NewEngine(n.disk.FS(), "journal"),
-		NewDisk: model.DiskID(id[1]) * 1000, Notice: func(s string) { c.t.Logf("%v %s: %s", time.Duration(c.now), id, s) }})
+		NewDisk: model.DiskID(id[1])*1000 + n.folders, Notice: func(s string) { c.t.Logf("%v %s: %s", time.Duration(c.now), id, s) }})
 	if err != nil {
 		c.t.Fatalf("open %s: %v", id, err)
 	}
@@ -97,6 +98,24 @@ func (c *cluster) start(id model.NodeID) {
 	n.lanes, n.replies = map[node.Lane][]node.Work{}, map[uint64]*reply{}
 	n.life++
 	h.Start(n)
+}
+
+// wipe starts a node that is down with an empty folder.
+func (c *cluster) wipe(id model.NodeID) {
+	n := c.nodes[id]
+	n.disk = simdisk.New()
+	n.folders++
+	c.start(id)
+}
+
+// add starts a node that the others do not know of.
+func (c *cluster) add(id model.NodeID) {
+	c.nodes[id] = &testNode{c: c, id: id, disk: simdisk.New()}
+	cfg := c.cfg
+	c.cfg.Peers = append(append([]model.Node(nil), cfg.Peers...), model.Node{ID: id, Address: string(id)})
+	c.start(id)
+	c.cfg = cfg
+	c.names = append(c.names, id)
 }
 
 func (c *cluster) crash(id model.NodeID) {
@@ -186,6 +205,7 @@ func (c *cluster) until(what string, cond func() bool) {
 	end := c.now.Add(time.Minute)
 	for !cond() {
 		if len(c.queue) == 0 || c.now > end {
+			c.dump("n2")
 			c.t.Fatalf("%v: never saw %s", time.Duration(c.now), what)
 		}
 		it := heap.Pop(&c.queue).(item)

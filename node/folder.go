@@ -223,7 +223,7 @@ func (h *Host) readManifest() error {
 // openStores opens each partition's segments, cut to what the checkpoint and the
 // journal account for, and removes those of partitions that are no more.
 func (h *Host) openStores() error {
-	loaded, marks, err := h.recover.Load(h.cfg.Core.Limits)
+	loaded, marks, err := h.recover.Load(h.cfg.Core.Self, h.cfg.Core.Limits)
 	if err != nil {
 		return &record.Refused{File: "journal", Cause: err.Error(),
 			Advice: wipeAdvice}

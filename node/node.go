@@ -63,6 +63,8 @@ type Config struct {
 	Journal record.Engine
 	// NewDisk is used as the disk id if the folder is empty; random, not 0.
 	NewDisk model.DiskID
+	// Peer takes a node that is not among the configured peers, or moved; may be nil.
+	Peer func(n model.Node)
 	// Notice takes what an operator should know; may be nil.
 	Notice func(text string)
 }
@@ -135,6 +137,10 @@ func (h *Host) effect(e core.Effect) {
 		h.read(e.ID, e.Group, func(s reader) ([]byte, error) { return s.Read(e.Offset, e.MaxBytes) })
 	case core.ReadAt:
 		h.read(e.ID, e.Group, func(s reader) ([]byte, error) { return s.ReadAt(e.At) })
+	case core.Peer:
+		if h.cfg.Peer != nil {
+			h.cfg.Peer(e.Node)
+		}
 	case core.Note:
 		if h.cfg.Notice != nil {
 			h.cfg.Notice(e.Text)

@@ -113,7 +113,9 @@ func (h *Host) runStore(st *store) {
 			} else if err = st.do(op); err != nil {
 				break
 			}
-			done++
+			if done++; st.removed {
+				break
+			}
 		}
 		return func() { h.ranStore(st, ops[done:], synced, err) }
 	})
@@ -154,7 +156,15 @@ func (h *Host) ranStore(st *store, left []core.Effect, synced []core.SegmentDone
 		h.Step(s)
 	}
 	if st.removed {
-		delete(h.stores, st.group) // group ids are never used again
+		// A new replica of the group may have come to this node already: what is
+		// queued behind the removal is for its store.
+		delete(h.stores, st.group)
+		if next := st.ops; len(next) > 0 {
+			if st := h.store(st.group); st != nil {
+				st.ops = next
+				h.runStore(st)
+			}
+		}
 		return
 	}
 	if err != nil && !errors.Is(err, disk.ErrNoSpace) {

@@ -58,6 +58,10 @@ var makers = func() (m [256]func() message) {
 		func() message { return &UpdateSubscription{} }, func() message { return &DeleteSubscription{} },
 		func() message { return &OpenProducer{} }, func() message { return &ProducerOpened{} },
 		func() message { return &Barrier{} }, func() message { return &Done{} },
+		func() message { return &JoinNode{} }, func() message { return &DrainNode{} },
+		func() message { return &RemoveNode{} }, func() message { return &RebuildNode{} },
+		func() message { return &MovePartition{} }, func() message { return &ReportChange{} },
+		func() message { return &TransferLeader{} },
 	} {
 		k := f().Kind()
 		if m[k] != nil {

@@ -164,6 +164,12 @@ type (
 	// Admin passes a change to meta as it is: CreateTopic, UpdateTopic,
 	// DeleteTopic, UpdateSubscription or DeleteSubscription; answered by *Done.
 	Admin struct{ Request Request }
+	// TransferPartition hands the leadership of a partition to its replica on a node.
+	TransferPartition struct {
+		Topic     string
+		Partition model.Partition
+		To        model.NodeID
+	}
 	// GetTopic describes a topic, freshly.
 	GetTopic struct{ Name string }
 	// GetTopicResult joins definition and partitions.
@@ -241,6 +247,7 @@ func (*Seek) client()                   {}
 func (*LeaveSubscription) client()      {}
 func (*CreateSubscriptionCall) client() {}
 func (*Admin) client()                  {}
+func (*TransferPartition) client()      {}
 func (*GetTopic) client()               {}
 func (*ListTopics) client()             {}
 func (*GetSubscription) client()        {}

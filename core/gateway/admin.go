@@ -26,13 +26,25 @@ func (g *Gateway) change(rq *request, req call.Request, then func()) {
 
 func (g *Gateway) admin(rq *request, c *call.Admin) {
 	switch c.Request.(type) {
-	case *call.CreateTopic, *call.UpdateTopic, *call.DeleteTopic, *call.UpdateSubscription, *call.DeleteSubscription:
+	case *call.CreateTopic, *call.UpdateTopic, *call.DeleteTopic, *call.UpdateSubscription, *call.DeleteSubscription,
+		*call.JoinNode, *call.DrainNode, *call.RemoveNode, *call.RebuildNode, *call.MovePartition, *call.ReportChange:
 		g.change(rq, c.Request, func() {
 			g.reply(rq, &call.Done{MapVersion: g.h.Catalog().Version()}, nil)
 		})
 	default:
 		g.reply(rq, nil, model.Errorf(model.Unimplemented, "%T is not an administrative change", c.Request))
 	}
+}
+
+func (g *Gateway) transfer(rq *request, c *call.TransferPartition) {
+	g.topic(rq, c.Topic, func(t *model.Topic) {
+		if int(c.Partition) >= len(t.Partitions) {
+			g.reply(rq, nil, model.Invalid("partition", "is %d; topic %q has %d, counted from 0",
+				c.Partition, t.Name, len(t.Partitions)))
+			return
+		}
+		g.pass(rq, t.Partitions[c.Partition], &call.TransferLeader{To: c.To})
+	})
 }
 
 // getTopic joins a topic's definition with what its partitions' leaders say.
@@ -76,6 +88,7 @@ func (g *Gateway) describePartition(st *call.PartitionStatus, p model.Partition,
 	if !ok {
 		return
 	}
+	st.AtRisk = gr.Change.ID != 0 && gr.Change.Remove != 0
 	for _, r := range gr.Replicas {
 		st.Replicas = append(st.Replicas, r.Node)
 		st.AtRisk = st.AtRisk || !g.h.Reachable(r.Node)

@@ -90,6 +90,8 @@ func (g *Gateway) dispatch(rq *request, c call.Client) {
 		g.createSubscription(rq, c)
 	case *call.Admin:
 		g.admin(rq, c)
+	case *call.TransferPartition:
+		g.transfer(rq, c)
 	case *call.GetTopic:
 		g.getTopic(rq, c)
 	case *call.ListTopics:

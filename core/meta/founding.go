@@ -15,8 +15,9 @@ const (
 	MaxCoordinators = uint32(model.FirstPartitionGroup-model.FirstCoordinatorGroup) - 8
 	// MaxVoters of the meta group; the other nodes learn.
 	MaxVoters = 5
-	// CoordinatorReplicas is the size of a coordinator group if there are nodes enough.
-	CoordinatorReplicas = 3
+	// CoordinatorReplicas is the size of a coordinator group if there are nodes
+	// enough, else as many as there are, but not 4: cursors survive what a topic of as many replicas does.
+	CoordinatorReplicas = 5
 )
 
 // Founding is what a cluster begins with. Every founding node holds the same
@@ -42,6 +43,8 @@ func CodeNode(c *wire.Codec, n *model.Node) {
 	wire.String(c, &n.ID)
 	wire.Uint(c, &n.Disk)
 	wire.String(c, &n.Address)
+	c.Bool(&n.Draining)
+	c.Bool(&n.Leaving)
 }
 
 // CodeGroup codes every field of a group.
@@ -51,6 +54,11 @@ func CodeGroup(c *wire.Codec, g *model.Group) {
 	wire.Uint(c, &g.Topic)
 	wire.Uint(c, &g.Partition)
 	wire.Slice(c, &g.Replicas, codeReplica)
+	wire.Slice(c, &g.Founders, func(c *wire.Codec, id *model.ReplicaID) { wire.Uint(c, id) })
+	wire.Uint(c, &g.Change.ID)
+	codeReplica(c, &g.Change.Add)
+	wire.Uint(c, &g.Change.Remove)
+	c.Bool(&g.Change.Removed)
 }
 
 func codeReplica(c *wire.Codec, r *model.Replica) {
@@ -87,6 +95,10 @@ func (f Founding) Validate() error {
 // coordinators, each beginning one node further than the one before it.
 func (f Founding) Groups() []model.Group {
 	n := len(f.Nodes)
+	coordinators := min(n, CoordinatorReplicas)
+	if n == 4 {
+		coordinators = 3
+	}
 	groups := make([]model.Group, 0, 1+int(f.Coordinators))
 	meta := model.Group{ID: model.MetaGroup, Kind: model.GroupMeta}
 	for i, node := range f.Nodes {
@@ -97,7 +109,7 @@ func (f Founding) Groups() []model.Group {
 	groups = append(groups, meta)
 	for c := range int(f.Coordinators) {
 		g := model.Group{ID: model.FirstCoordinatorGroup + model.GroupID(c), Kind: model.GroupCoordinator}
-		for i := range min(CoordinatorReplicas, n) {
+		for i := range coordinators {
 			node := f.Nodes[(c+i)%n]
 			g.Replicas = append(g.Replicas, model.Replica{
 				ID: model.ReplicaID((c+1)*1000 + i + 1), Node: node.ID, Disk: node.Disk,
@@ -105,7 +117,20 @@ func (f Founding) Groups() []model.Group {
 		}
 		groups = append(groups, g)
 	}
+	for i := range groups {
+		groups[i].Founders = founders(groups[i].Replicas)
+	}
 	return groups
+}
+
+func founders(replicas []model.Replica) []model.ReplicaID {
+	var ids []model.ReplicaID
+	for _, r := range replicas {
+		if !r.Learner {
+			ids = append(ids, r.ID)
+		}
+	}
+	return ids
 }
 
 // firstReplica is the first replica id that no founding group has.

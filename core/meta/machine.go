@@ -90,7 +90,8 @@ func changes(req call.Request) bool {
 	switch req.(type) {
 	case *call.CreateTopic, *call.UpdateTopic, *call.DeleteTopic,
 		*call.CreateSubscription, *call.UpdateSubscription, *call.DeleteSubscription,
-		*call.OpenProducer:
+		*call.OpenProducer, *call.JoinNode, *call.DrainNode, *call.RemoveNode, *call.RebuildNode,
+		*call.MovePartition, *call.ReportChange:
 		return true
 	}
 	return false

@@ -24,6 +24,7 @@ func (s *state) place(topic model.TopicID, from, to, replicas uint32) []*model.G
 			})
 			s.nextReplica++
 		}
+		g.Founders = founders(g.Replicas)
 		groups = append(groups, g)
 	}
 	return groups
@@ -32,15 +33,17 @@ func (s *state) place(topic model.TopicID, from, to, replicas uint32) []*model.G
 // load counts per node, in the order of state.nodes.
 type load struct {
 	replicas, leaders []int
+	closed            []bool // takes no new replicas
 	taken             []bool // scratch of choose
 }
 
 func (s *state) load() *load {
 	n := len(s.nodes)
-	l := &load{replicas: make([]int, n), leaders: make([]int, n), taken: make([]bool, n)}
+	l := &load{closed: make([]bool, n), replicas: make([]int, n), leaders: make([]int, n), taken: make([]bool, n)}
 	place := make(map[model.NodeID]int, n)
 	for i, node := range s.nodes {
 		place[node.ID] = i
+		l.closed[i] = node.Draining || node.Leaving
 	}
 	for _, g := range s.groups {
 		for r, replica := range g.Replicas {
@@ -53,13 +56,16 @@ func (s *state) load() *load {
 				l.leaders[i]++
 			}
 		}
+		if i, ok := place[g.Change.Add.Node]; ok && g.Change.Add.ID != 0 {
+			l.replicas[i]++
+		}
 	}
 	return l
 }
 
 // choose takes n nodes and counts them; the first is the one to lead.
 func (l *load) choose(n int) []int {
-	clear(l.taken)
+	copy(l.taken, l.closed)
 	chosen := make([]int, 0, n)
 	for range n {
 		best := -1

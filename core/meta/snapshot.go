@@ -2,6 +2,7 @@ package meta
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/tapedeck/tapedeck/core/call"
 	"github.com/tapedeck/tapedeck/core/model"
@@ -21,6 +22,7 @@ func (s *state) Code(c *wire.Codec) {
 	wire.Uint(c, &s.nextReplica)
 	wire.Uint(c, &s.nextTopic)
 	wire.Uint(c, &s.nextSubscription)
+	wire.Uint(c, &s.nextChange)
 	wire.Slice(c, &s.nodes, pointed(CodeNode))
 	wire.Slice(c, &s.groups, pointed(CodeGroup))
 	wire.Slice(c, &s.topics, pointed(codeTopic))
@@ -123,7 +125,11 @@ func (s *state) checkGroups() error {
 		if i > 0 && s.groups[i-1].ID >= g.ID || g.ID >= s.nextGroup {
 			return fmt.Errorf("group %d is out of order; the next is %d", g.ID, s.nextGroup)
 		}
-		for _, r := range g.Replicas {
+		members := g.Replicas
+		if g.Change.Add.ID != 0 {
+			members = append(slices.Clone(members), g.Change.Add)
+		}
+		for _, r := range members {
 			if r.ID == 0 || r.ID >= s.nextReplica {
 				return fmt.Errorf("group %d has replica %d; the next is %d", g.ID, r.ID, s.nextReplica)
 			}

@@ -1,6 +1,7 @@
 package meta
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -22,6 +23,7 @@ type state struct {
 	nextReplica      model.ReplicaID
 	nextTopic        model.TopicID
 	nextSubscription model.SubscriptionID
+	nextChange       uint64
 
 	nodes         []*model.Node         // by name
 	topics        []*model.Topic        // by name
@@ -56,6 +58,7 @@ func found(f Founding) *state {
 		nextReplica:      f.firstReplica(),
 		nextTopic:        1,
 		nextSubscription: 1,
+		nextChange:       1,
 	}
 	for _, n := range f.Nodes {
 		s.nodes = append(s.nodes, &n)
@@ -172,6 +175,32 @@ func (s *state) addGroups(groups []*model.Group) {
 	for _, g := range groups {
 		s.index.group[g.ID] = g
 	}
+}
+
+// putGroup replaces a group that is there.
+func (s *state) putGroup(g *model.Group) {
+	i, _ := slices.BinarySearchFunc(s.groups, g.ID, func(o *model.Group, id model.GroupID) int {
+		return cmp.Compare(o.ID, id)
+	})
+	s.groups = slices.Clone(s.groups)
+	s.groups[i] = g
+	s.index.group[g.ID] = g
+}
+
+// node finds a node by name.
+func (s *state) node(id model.NodeID) (*model.Node, bool) {
+	i, ok := slices.BinarySearchFunc(s.nodes, id, byNodeID)
+	if !ok {
+		return nil, false
+	}
+	return s.nodes[i], true
+}
+
+func byNodeID(n *model.Node, id model.NodeID) int { return cmp.Compare(n.ID, id) }
+
+// putNode adds a node or replaces the one of its name.
+func (s *state) putNode(n *model.Node) {
+	s.nodes = put(s.nodes, n, string(n.ID), func(n *model.Node, id string) int { return cmp.Compare(string(n.ID), id) })
 }
 
 // subscriptionsOf lists a topic's subscriptions by reference.

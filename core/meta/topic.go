@@ -40,6 +40,18 @@ func (s *state) apply(req call.Request) (call.Response, *model.Error) {
 		err = s.deleteSubscription(r)
 	case *call.OpenProducer:
 		return s.openProducer(r)
+	case *call.JoinNode:
+		err = s.joinNode(r)
+	case *call.DrainNode:
+		err = s.drainNode(r)
+	case *call.RemoveNode:
+		err = s.removeNode(r)
+	case *call.RebuildNode:
+		err = s.rebuildNode(r)
+	case *call.MovePartition:
+		err = s.movePartition(r)
+	case *call.ReportChange:
+		err = s.reportChange(r)
 	default:
 		panic(fmt.Sprintf("meta: %T passed as a change", req))
 	}
@@ -100,7 +112,12 @@ func (s *state) enoughPartitions(more uint32) *model.Error {
 }
 
 func (s *state) enoughNodes(replicas uint32) *model.Error {
-	n := len(s.nodes)
+	n := 0
+	for _, node := range s.nodes {
+		if !node.Draining && !node.Leaving {
+			n++
+		}
+	}
 	if int(replicas) <= n {
 		return nil
 	}

@@ -133,9 +133,54 @@ const (
 type Group struct {
 	ID        GroupID
 	Kind      GroupKind
-	Topic     TopicID   // partition groups
-	Partition Partition // partition groups
-	Replicas  []Replica // the first is the preferred leader
+	Topic     TopicID     // partition groups
+	Partition Partition   // partition groups
+	Replicas  []Replica   // the first is the preferred leader
+	Founders  []ReplicaID // the first voters, for replicas that begin late
+	Change    Change      // of its members, under way
+}
+
+// Change is a change of a group's members under way. Meta decides it, the
+// group's leader carries it out by raft's membership changes, meta records the
+// end. One at a time per group.
+//
+// A replica that moves to another node is added as a learner, caught up, and
+// swapped in by one joint change. One that is replaced on its own node (the
+// folder was wiped, or is to be rebuilt) is first removed: the node must not
+// hold two replicas of a group, and a voter that lost its log must not vote.
+type Change struct {
+	ID     uint64    // 0: none; never reused
+	Add    Replica   // ID 0: none; Learner says what it is to be in the end
+	Remove ReplicaID // 0: none
+	// Removed says that Remove is out of the group: its node drops it.
+	Removed bool
+}
+
+// Member finds a replica by id, one being added included.
+func (g *Group) Member(id ReplicaID) (Replica, bool) {
+	for _, r := range g.Replicas {
+		if r.ID == id {
+			return r, true
+		}
+	}
+	if g.Change.ID != 0 && g.Change.Add.ID == id && id != 0 {
+		return g.Change.Add, true
+	}
+	return Replica{}, false
+}
+
+// On finds the replica that a data folder of a node is to hold now: the old one
+// until it is out of the group, the one being added otherwise.
+func (g *Group) On(n NodeID, d DiskID) (Replica, bool) {
+	for _, r := range g.Replicas {
+		if r.Node == n && r.Disk == d && !(g.Change.Removed && g.Change.Remove == r.ID) {
+			return r, true
+		}
+	}
+	if a := g.Change.Add; g.Change.ID != 0 && a.ID != 0 && a.Node == n && a.Disk == d {
+		return a, true
+	}
+	return Replica{}, false
 }
 
 // Replica is one member of a group. It belongs to a data folder, not only to a
@@ -153,4 +198,7 @@ type Node struct {
 	ID      NodeID
 	Disk    DiskID
 	Address string // host:port where it serves clients and peers
+	// Draining: its replicas move to other nodes, and none comes. Leaving: it is
+	// being removed from the cluster.
+	Draining, Leaving bool
 }

@@ -20,21 +20,24 @@ type Loader struct {
 	installed            bool // a snapshot came after the checkpoint
 }
 
-// NewLoader starts with a group's founding membership and an empty log.
-func NewLoader(g model.Group) *Loader { return &Loader{conf: foundingConf(g)} }
-
-func foundingConf(g model.Group) *pb.ConfState {
-	cs := &pb.ConfState{AutoLeave: new(bool)}
+// NewLoader starts a replica's state. A founder starts at entry 1 of term 1,
+// which stands for the founding and its membership; nobody ever holds that entry
+// itself. So a replica that joins later, starting at 0 without any membership,
+// can only begin with a snapshot, which tells it who is a member.
+func NewLoader(g model.Group, self model.ReplicaID) *Loader {
+	none := &pb.ConfState{AutoLeave: new(bool)}
+	if r, ok := g.Member(self); !ok || r.Joined {
+		return &Loader{conf: none}
+	}
+	for _, id := range g.Founders {
+		none.Voters = append(none.Voters, uint64(id))
+	}
 	for _, r := range g.Replicas {
-		switch {
-		case r.Joined:
-		case r.Learner:
-			cs.Learners = append(cs.Learners, uint64(r.ID))
-		default:
-			cs.Voters = append(cs.Voters, uint64(r.ID))
+		if r.Learner && !r.Joined {
+			none.Learners = append(none.Learners, uint64(r.ID))
 		}
 	}
-	return cs
+	return &Loader{conf: none, applied: 1, appliedTerm: 1, hard: hardState{Term: 1, Commit: 1}}
 }
 
 // Applied is one group's share of a checkpoint: everything up to the applied

@@ -80,16 +80,15 @@ type Replica struct {
 	clock       clock
 	reads       reads
 	beats       int
-	handing     bool // leadership is being handed over: no proposals
+	handing     bool   // leadership is being handed over: no proposals
+	confIndex   uint64 // of the last membership change proposed here in this term
 }
 
 // New makes a replica from its durable state. host is what the machine sees.
 func New(cfg Config, l *Loader, m group.Machine, s Services, host group.Host) (*Replica, error) {
 	r := &Replica{cfg: cfg, s: s, host: host, machine: m, peers: map[uint64]model.Replica{},
 		applied: l.applied, appliedTerm: l.appliedTerm, conf: l.conf, hard: l.hard, durable: l.hard}
-	for _, p := range cfg.Group.Replicas {
-		r.peers[uint64(p.ID)] = p
-	}
+	r.SetGroup(cfg.Group)
 	if l.machine != nil {
 		if err := m.Restore(l.machine); err != nil {
 			return nil, fmt.Errorf("group %d: restore its state at entry %d: %w", cfg.Group.ID, l.applied, err)
@@ -275,6 +274,18 @@ func (r *Replica) hold(votes []*pb.Message) {
 	}
 }
 
+// SetGroup follows the catalog: who is where. Replicas that are no more stay
+// known, so that raft's last words to them find their way.
+func (r *Replica) SetGroup(g model.Group) {
+	r.cfg.Group = g
+	for _, p := range g.Replicas {
+		r.peers[uint64(p.ID)] = p
+	}
+	if g.Change.Add.ID != 0 {
+		r.peers[uint64(g.Change.Add.ID)] = g.Change.Add
+	}
+}
+
 func (r *Replica) send(m *pb.Message) {
 	if p, ok := r.peers[m.GetTo()]; ok {
 		r.s.SendRaft(r.cfg.Group.ID, p, m)
@@ -326,7 +337,7 @@ func (r *Replica) observe() {
 			r.stopLeading()
 		}
 		r.role, r.term = st.RaftState, st.GetTerm()
-		r.uncommitted = 0
+		r.uncommitted, r.confIndex = 0, 0
 		r.clock.rearm(r)
 	}
 	r.lead, r.handing = st.Lead, st.LeadTransferee != raft.None

@@ -73,11 +73,19 @@ func (r *Replica) NodeOf(replica uint64) (model.NodeID, bool) {
 }
 
 // From says whether a raft message from a replica may come from this node and
-// data folder.
+// data folder. A replica unknown here is one that joined after this node's
+// catalog: the node says so itself, and replica ids are never reused.
 func (r *Replica) From(replica uint64, n model.NodeID, d model.DiskID) bool {
 	p, ok := r.peers[replica]
+	if !ok && len(r.peers) < maxPeers {
+		r.peers[replica] = model.Replica{ID: model.ReplicaID(replica), Node: n, Disk: d, Joined: true}
+		return true
+	}
 	return ok && p.Node == n && p.Disk == d
 }
+
+// maxPeers bounds what is remembered of a group's members, past and present.
+const maxPeers = 4096
 
 // Stop closes the gate: the replica is being removed.
 func (r *Replica) Stop() {

@@ -1,0 +1,141 @@
+package core
+
+import (
+	"time"
+
+	"github.com/tapedeck/tapedeck/core/call"
+	"github.com/tapedeck/tapedeck/core/model"
+	"github.com/tapedeck/tapedeck/core/replica"
+)
+
+// innerRequest marks requests that the shard makes of its own gateway; nobody
+// outside waits for their replies.
+const innerRequest = 1 << 63
+
+// reportEvery spaces the reports of one change, and the requests to let one node join.
+const reportEvery = time.Second
+
+func (s *Shard) askMeta(req call.Request) {
+	s.inner++
+	s.gate.Request(s.inner|innerRequest, &call.Admin{Request: req}, s.now.Mono.Add(s.cfg.Timing.LeaderWait))
+}
+
+// carry takes the change of members that meta wants for a group one step
+// further. Only the leader acts; everyone else follows the raft log.
+func (s *Shard) carry(m *member) {
+	c := m.r.Group().Change
+	if c.ID == 0 || !m.r.Leading() || s.now.Mono < m.reportAt {
+		return
+	}
+	if m.id == model.MetaGroup && c.Removed {
+		// The node's old replica of meta is out and hears no more of the catalog:
+		// it is told here to begin its new one.
+		if p := s.peer(c.Add.Node); p != nil {
+			g := m.r.Group()
+			s.sendHelloWith(p, false, &g)
+		}
+	}
+	if c.Remove == m.r.Self() {
+		// A leader does not lead its own removal while another can.
+		for _, r := range m.r.Group().Replicas {
+			if r.ID != c.Remove && m.r.TransferTo(r.ID) {
+				return
+			}
+		}
+	}
+	switch m.r.Carry(c) {
+	case replica.ChangeRemoved:
+		m.reportAt = s.now.Mono.Add(reportEvery)
+		s.askMeta(&call.ReportChange{Group: m.id, Change: c.ID, Removed: true})
+	case replica.ChangeDone:
+		m.reportAt = s.now.Mono.Add(reportEvery)
+		s.askMeta(&call.ReportChange{Group: m.id, Change: c.ID})
+	}
+}
+
+// meetNode makes sure that packets can go to a node of the cluster.
+func (s *Shard) meetNode(n model.Node) {
+	if n.ID == s.cfg.Self {
+		return
+	}
+	p := s.peer(n.ID)
+	if p == nil {
+		p = s.addPeer(n)
+	}
+	if p.registered != n.Disk {
+		if p.inc.Disk != n.Disk && p.inc.Disk == p.registered {
+			// The folder known here is no more: get to know the one that is.
+			p.inc = model.Incarnation{}
+			s.helloAt = s.now.Mono
+		}
+		p.registered = n.Disk
+	}
+	if n.Address == "" || p.node.Address == n.Address {
+		return
+	}
+	p.node.Address = n.Address
+	s.emit(Peer{n})
+	if p.inc.Boot == 0 {
+		s.helloAt = s.now.Mono
+	}
+}
+
+// addPeer makes room for a node that was not configured here.
+func (s *Shard) addPeer(n model.Node) *peer {
+	p := &peer{node: n, later: true}
+	at := 0
+	for at < len(s.peers) && s.peers[at].node.ID < n.ID {
+		at++
+	}
+	s.peers = append(s.peers, nil)
+	copy(s.peers[at+1:], s.peers[at:])
+	s.peers[at] = p
+	return p
+}
+
+// maxStrangers bounds the peers that are neither configured nor in the catalog.
+const maxStrangers = 64
+
+// stranger takes a first packet of a node that is not known: it may want to join.
+func (s *Shard) stranger(from model.NodeID) *peer {
+	if model.ValidateName("node", string(from)) != nil || from == s.cfg.Self {
+		return nil
+	}
+	n := 0
+	for _, p := range s.peers {
+		if p.later {
+			n++
+		}
+	}
+	if n >= maxStrangers+len(s.Nodes()) {
+		return nil
+	}
+	return s.addPeer(model.Node{ID: from})
+}
+
+// Nodes lists the nodes of the cluster as applied here.
+func (s *Shard) Nodes() []*model.Node {
+	if s.meta == nil {
+		return nil
+	}
+	return s.meta.Catalog().Nodes()
+}
+
+// letJoin answers a node with an empty folder that is not among the founders: if
+// meta knows the folder already, with its replica of the meta group; else meta
+// is asked to take it in.
+func (s *Shard) letJoin(p *peer) {
+	cat := s.meta.Catalog()
+	g, _ := cat.Group(model.MetaGroup)
+	if r, ok := g.On(p.node.ID, p.inc.Disk); ok {
+		if r.Joined {
+			s.sendHelloWith(p, false, g)
+		}
+		return
+	}
+	if s.now.Mono < p.joinAt {
+		return
+	}
+	p.joinAt = s.now.Mono.Add(reportEvery)
+	s.askMeta(&call.JoinNode{Node: p.node.ID, Disk: p.inc.Disk, Address: p.node.Address})
+}

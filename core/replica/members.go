@@ -1,0 +1,121 @@
+package replica
+
+import (
+	"slices"
+
+	"go.etcd.io/raft/v3"
+	pb "go.etcd.io/raft/v3/raftpb"
+	"go.etcd.io/raft/v3/tracker"
+
+	"github.com/tapedeck/tapedeck/core/model"
+)
+
+// Progress is how far a change of members has come.
+type Progress uint8
+
+// Stages of a change.
+const (
+	ChangePending Progress = iota // something is under way, or this replica cannot tell
+	ChangeRemoved                 // the old replica is out; the new one may be begun on its node
+	ChangeDone
+)
+
+// Carry takes a change of members one step further, if this replica leads and
+// nothing of it is under way, and says how far it is. It is called again until
+// it says ChangeDone.
+func (r *Replica) Carry(c model.Change) Progress {
+	if !r.leading || r.handing || r.changing() {
+		return ChangePending
+	}
+	add, remove := uint64(c.Add.ID), uint64(c.Remove)
+	gone := remove == 0 || !r.isMember(remove)
+	sameNode := add != 0 && remove != 0 && r.peers[remove].Node == c.Add.Node
+	switch {
+	case add == 0:
+		if gone {
+			return ChangeDone
+		}
+		r.change(pb.ConfChangeRemoveNode, remove)
+	case !r.isMember(add):
+		if sameNode && !gone {
+			r.change(pb.ConfChangeAddLearnerNode, add, remove)
+		} else {
+			r.change(pb.ConfChangeAddLearnerNode, add)
+		}
+	case sameNode && !gone:
+		r.change(pb.ConfChangeRemoveNode, remove)
+	case sameNode && !c.Removed:
+		return ChangeRemoved
+	case !r.caughtUp(add):
+	case c.Add.Learner:
+		if gone {
+			return ChangeDone
+		}
+		r.change(pb.ConfChangeRemoveNode, remove)
+	case !slices.Contains(r.conf.GetVoters(), add):
+		if gone {
+			r.change(pb.ConfChangeAddNode, add)
+		} else {
+			r.change(pb.ConfChangeAddNode, add, remove)
+		}
+	case !gone:
+		r.change(pb.ConfChangeRemoveNode, remove)
+	default:
+		return ChangeDone
+	}
+	return ChangePending
+}
+
+// changing says that a membership change is in the log and not applied, or that
+// the joint membership is not left yet.
+func (r *Replica) changing() bool {
+	return r.confIndex > r.applied || len(r.conf.GetVotersOutgoing()) > 0
+}
+
+func (r *Replica) isMember(id uint64) bool {
+	return slices.Contains(r.conf.GetVoters(), id) || slices.Contains(r.conf.GetLearners(), id) ||
+		slices.Contains(r.conf.GetVotersOutgoing(), id) || slices.Contains(r.conf.GetLearnersNext(), id)
+}
+
+// caughtUp says that a learner follows the log closely and answers.
+func (r *Replica) caughtUp(id uint64) bool {
+	near := false
+	r.rn.WithProgress(func(p uint64, _ raft.ProgressType, pr tracker.Progress) {
+		if p == id {
+			near = pr.State == tracker.StateReplicate && pr.RecentActive && pr.Match+64 >= r.applied
+		}
+	})
+	return near
+}
+
+// change proposes one membership change: first does what to id, the rest remove.
+// More than one goes through a joint membership, which raft leaves by itself.
+func (r *Replica) change(first pb.ConfChangeType, id uint64, remove ...uint64) {
+	cc := &pb.ConfChangeV2{Changes: []*pb.ConfChangeSingle{{Type: first.Enum(), NodeId: &id}}}
+	for _, old := range remove {
+		cc.Changes = append(cc.Changes, &pb.ConfChangeSingle{Type: pb.ConfChangeRemoveNode.Enum(), NodeId: &old})
+	}
+	if err := r.rn.ProposeConfChange(cc); err == nil {
+		r.confIndex = r.lastProposed()
+	}
+	r.s.Touched(r.cfg.Group.ID)
+}
+
+// lastProposed is the index of the last entry of this leader's log: of what was
+// proposed just now.
+func (r *Replica) lastProposed() uint64 {
+	last := r.log.last()
+	r.rn.WithProgress(func(p uint64, _ raft.ProgressType, pr tracker.Progress) {
+		if p == uint64(r.cfg.Self) {
+			last = max(last, pr.Next-1)
+		}
+	})
+	return last
+}
+
+// Voters lists the voters in force.
+func (r *Replica) Voters() []uint64 { return slices.Clone(r.conf.GetVoters()) }
+
+// HasSelf says whether this replica is a member of the membership in force; one
+// that joins knows of none until its first snapshot.
+func (r *Replica) HasSelf() bool { return r.isMember(uint64(r.cfg.Self)) || r.applied == 0 }

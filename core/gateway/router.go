@@ -120,6 +120,14 @@ func (g *Gateway) Answer(id uint64, from model.NodeID, resp call.Response, err *
 	}
 	a.inFlight = false
 	if err == nil {
+		if acked, ok := resp.(*call.Acked); ok {
+			for i := range acked.Results {
+				r := &acked.Results[i]
+				if r.Err != nil && r.Err.Reason != call.ReasonCheckEnd {
+					r.Err = a.judged(r.Err)
+				}
+			}
+		}
 		g.leaders[a.group] = from
 		g.finish(a, resp, nil)
 		return
@@ -141,8 +149,28 @@ func (g *Gateway) Answer(id uint64, from model.NodeID, resp call.Response, err *
 		delete(g.leaders, a.group)
 		g.retry(a, max(retryPause, err.RetryAfter))
 	default:
-		g.finish(a, nil, err)
+		g.finish(a, nil, a.judged(err))
 	}
+}
+
+// judged is what a refusal says of the whole call. A try before it whose outcome
+// is not known may have taken effect, and the refusal may be the consequence: of
+// an ack, say, that was made, before its partition went to another member.
+func (a *ask) judged(err *model.Error) *model.Error {
+	if err == nil || !a.open || !changes(a.req) || err.Code == model.InvalidArgument || err.Code == model.Unimplemented {
+		return err
+	}
+	return model.Reasoned(model.Unavailable, model.ReasonUnknownOutcome, retryPause,
+		"an earlier try may have taken effect; the last one was refused: %s", err.Error())
+}
+
+// changes says whether a call leaves something behind that its caller relies on.
+func changes(req call.Request) bool {
+	switch req.(type) {
+	case *call.Grant, *call.Deliver, *call.Heartbeat, *call.Leave:
+		return false
+	}
+	return !readOnly(req)
 }
 
 func isAppend(r call.Request) bool { _, ok := r.(*call.Append); return ok }

@@ -13,7 +13,7 @@ import (
 
 func TestFoundingGroups(t *testing.T) {
 	for _, c := range []struct{ nodes, voters, coordinatorReplicas int }{
-		{1, 1, 1}, {2, 2, 2}, {3, 3, 3}, {4, 4, 3}, {5, 5, 3}, {6, 5, 3}, {MaxNodes, 5, 3},
+		{1, 1, 1}, {2, 2, 2}, {3, 3, 3}, {4, 4, 3}, {5, 5, 5}, {6, 5, 5}, {MaxNodes, 5, 5},
 	} {
 		f := founding(c.nodes)
 		f.Coordinators = 7

@@ -104,14 +104,12 @@ func New(cfg Config) *Net {
 	return n
 }
 
-// Register adds the receiving side to a server.
-func (n *Net) Register(server *connect.Server) {
+// Mount serves the receiving side.
+func (n *Net) Mount(mux *http.ServeMux) {
+	server := connect.NewServer()
 	tapedeckv1connect.RegisterPeerServiceHandler(server, receiver{n})
-}
-
-// Options are the receiving side's, for connecthttp.Mount.
-func Options() []connecthttp.Option {
-	return []connecthttp.Option{connecthttp.WithCompressors(), connecthttp.WithReadMaxBytes(ReadMaxBytes)}
+	connecthttp.Mount(CutReads(n.ctx, mux), server,
+		connecthttp.WithCompressors(), connecthttp.WithReadMaxBytes(ReadMaxBytes))
 }
 
 // Send queues a packet. It never blocks; the packet is the transport's from now on.

@@ -9,9 +9,6 @@ import (
 	"sync"
 	"testing"
 
-	"connectrpc.com/connect/v2"
-	"connectrpc.com/connect/v2/connecthttp"
-
 	"github.com/tapedeck/tapedeck/core/model"
 )
 
@@ -45,10 +42,8 @@ func start(t *testing.T, self model.NodeID, l net.Listener, peers []model.Node) 
 			}
 		},
 	})
-	server := connect.NewServer()
-	e.net.Register(server)
 	mux := http.NewServeMux()
-	connecthttp.Mount(mux, server, Options()...)
+	e.net.Mount(mux)
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetUnencryptedHTTP2(true)

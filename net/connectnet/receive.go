@@ -28,22 +28,17 @@ func (r receiver) Stream(
 	if err != nil {
 		return nil, err
 	}
-	ended := make(chan error, 1)
-	// Receive cannot be interrupted, so it runs beside: a close must not wait for the peer.
-	go func() { ended <- r.receive(s, from) }()
 	defer r.net.cfg.Down(from)
-	select {
-	case err := <-ended:
-		if errors.Is(err, io.EOF) {
-			return &tapedeckv1.StreamResponse{}, nil
-		}
-		return nil, connect.NewError(connect.CodeUnavailable, "the stream broke").WithCause(err)
-	case <-ctx.Done():
-		<-ended // so that nothing is delivered after Down
-		return nil, connect.NewError(connect.CodeCanceled, "the peer left")
-	case <-r.net.ctx.Done():
+	err = r.receive(s, from)
+	switch {
+	case errors.Is(err, io.EOF):
+		return &tapedeckv1.StreamResponse{}, nil
+	case r.net.ctx.Err() != nil:
 		return nil, connect.Errorf(connect.CodeUnavailable, "node %s is stopping", r.net.cfg.Self)
+	case ctx.Err() != nil:
+		return nil, connect.NewError(connect.CodeCanceled, "the peer left")
 	}
+	return nil, connect.NewError(connect.CodeUnavailable, "the stream broke").WithCause(err)
 }
 
 // admit judges a stream's first frame.

@@ -31,6 +31,8 @@ const (
 	readyPoll         = 25 * time.Millisecond
 	// diskPoll is how often free disk space is looked at.
 	diskPoll = 2 * time.Second
+	// lastWrites is left for answers on their way when the last call has ended.
+	lastWrites = 100 * time.Millisecond
 )
 
 // Config is what a node needs.
@@ -70,6 +72,8 @@ type Node struct {
 	gate    gate
 	taken   atomic.Int64 // bytes of the requests of calls inside
 
+	alive    context.Context // ends when what still serves must end
+	die      context.CancelFunc
 	draining chan struct{} // closed when the node begins to stop
 	ready    chan struct{} // closed once the leader of meta is known
 	failed   chan struct{} // closed when the node cannot go on
@@ -118,6 +122,7 @@ func start(cfg Config, h host, meter *metrics) *Node {
 		draining: make(chan struct{}), ready: make(chan struct{}),
 		failed: make(chan struct{}), stopped: make(chan struct{}),
 	}
+	n.alive, n.die = context.WithCancel(context.Background())
 	n.loop = newLoop(h, n.send, n.fail)
 	n.net = connectnet.New(connectnet.Config{
 		Self: cfg.ID, Peers: cfg.Peers, Log: n.log,
@@ -257,19 +262,24 @@ func (n *Node) URL() string { return "http://" + n.cfg.Listener.Addr().String() 
 func (n *Node) Stop(ctx context.Context) error {
 	n.stopOnce.Do(func() {
 		close(n.draining)
+		grace, cut := context.WithCancel(ctx)
+		defer cut()
 		var down sync.WaitGroup
 		down.Go(func() {
-			if err := n.server.Shutdown(ctx); err != nil {
+			// Connections end by themselves as they fall idle, or are cut.
+			if err := n.server.Shutdown(grace); err != nil {
 				_ = n.server.Close()
 			}
 		})
 		select {
-		case <-n.gate.close():
+		case <-n.gate.wait():
 		case <-ctx.Done():
 			n.log.Warn("calls were cut off by the stop", "calls", n.gate.inside())
 		case <-n.failed:
 		}
+		n.die()
 		n.net.Close()
+		time.AfterFunc(lastWrites, cut)
 		down.Wait()
 		n.end()
 	})
@@ -281,6 +291,7 @@ func (n *Node) Stop(ctx context.Context) error {
 func (n *Node) Kill() {
 	n.stopOnce.Do(func() {
 		close(n.draining)
+		n.die()
 		_ = n.server.Close()
 		n.net.Close()
 		n.end()
@@ -297,42 +308,39 @@ func (n *Node) end() {
 	n.log.Info("node stopped")
 }
 
-// gate counts client calls inside and can be closed.
+// gate counts requests inside.
 type gate struct {
-	mu     sync.Mutex
-	count  int
-	closed bool
-	empty  chan struct{} // made by close, closed when the last call leaves
+	mu    sync.Mutex
+	count int
+	empty chan struct{} // made by wait, closed when the last request leaves
 }
 
-func (g *gate) enter() bool {
+func (g *gate) enter() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.closed {
-		return false
-	}
 	g.count++
-	return true
 }
 
 func (g *gate) leave() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.count--; g.count == 0 && g.closed {
+	if g.count--; g.count == 0 && g.empty != nil {
 		close(g.empty)
+		g.empty = nil
 	}
 }
 
-// close refuses further calls; the channel is closed when none is inside.
-func (g *gate) close() <-chan struct{} {
+// wait gives a channel that is closed as soon as nobody is inside.
+func (g *gate) wait() <-chan struct{} {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.closed = true
-	g.empty = make(chan struct{})
+	empty := make(chan struct{})
 	if g.count == 0 {
-		close(g.empty)
+		close(empty)
+	} else {
+		g.empty = empty
 	}
-	return g.empty
+	return empty
 }
 
 func (g *gate) inside() int {

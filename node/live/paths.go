@@ -41,7 +41,7 @@ type bind struct {
 // mountPaths serves the plain paths that the schema's annotations name, over the
 // same services: POST /v1/topics/{topic}/publish and the like. Only what the
 // schema uses is understood: one pattern per method, body "*" or none.
-func (n *Node) mountPaths(mux *http.ServeMux) {
+func (n *Node) mountPaths(mux connecthttp.ServeMux) {
 	client := connect.NewClient(connectinprocess.New(n.client))
 	for spec := range n.client.Specs() {
 		method, ok := spec.Schema.(protoreflect.MethodDescriptor)

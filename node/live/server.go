@@ -63,13 +63,10 @@ func (n *Node) newServer() *http.Server {
 	tapedeckv1connect.RegisterPubSubServiceHandler(n.client, pubsub{n})
 	tapedeckv1connect.RegisterAdminServiceHandler(n.client, admin{n})
 	mux := http.NewServeMux()
-	n.mountPaths(mux)
+	n.mountPaths(countedMux{mux, n})
+	connecthttp.Mount(countedMux{mux, n}, n.client, options()...)
 	n.mountReflection(mux)
-	connecthttp.Mount(mux, n.client, options()...)
-
-	peers := connect.NewServer()
-	n.net.Register(peers)
-	connecthttp.Mount(mux, peers, connectnet.Options()...)
+	n.net.Mount(mux)
 	mux.Handle(grpchealth.NewHandler(health{n}))
 	mux.Handle("GET /metrics", promhttp.HandlerFor(n.metrics.registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", n.healthz)
@@ -86,31 +83,38 @@ func (n *Node) newServer() *http.Server {
 	}
 }
 
-// mountReflection serves gRPC's reflection of the services for clients; on a
-// server of its own, so that its long streams do not hold up a stop.
+// mountReflection serves gRPC's reflection of the services for clients. Its
+// streams wait for their callers, and must not hold up a stop.
 func (n *Node) mountReflection(mux *http.ServeMux) {
-	server := connect.NewServer(n.untilDraining)
+	server := connect.NewServer()
 	grpcreflect.Register(server, grpcreflect.WithNamer(grpcreflect.NamerFunc(func() []string {
 		return []string{
 			tapedeckv1connect.AdminServiceName, tapedeckv1connect.PubSubServiceName,
 			grpchealth.HealthV1ServiceName, grpcreflect.ReflectV1ServiceName, grpcreflect.ReflectV1AlphaServiceName,
 		}
 	})))
-	connecthttp.Mount(mux, server)
+	connecthttp.Mount(connectnet.CutReads(n.alive, mux), server)
 }
 
-// untilDraining ends a call when the node stops, even if it waits for its caller.
-func (n *Node) untilDraining(next connect.ServerFunc) connect.ServerFunc {
-	return func(ctx context.Context, spec connect.Spec, stream connect.ServerStream) error {
-		done := make(chan error, 1)
-		go func() { done <- next(ctx, spec, stream) }()
-		select {
-		case err := <-done:
-			return err
-		case <-n.draining:
-			return n.wireError(stopping())
-		}
-	}
+// counted counts the requests of clients inside, answers' writing included, so
+// that a stop can wait for them.
+func (n *Node) counted(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n.gate.enter()
+		defer n.gate.leave()
+		h.ServeHTTP(w, r)
+	})
+}
+
+// countedMux counts the requests of what is mounted on it.
+type countedMux struct {
+	*http.ServeMux
+	node *Node
+}
+
+// Handle implements connecthttp.ServeMux.
+func (m countedMux) Handle(pattern string, h http.Handler) {
+	m.ServeMux.Handle(pattern, m.node.counted(h))
 }
 
 // observe surrounds every client call: it counts, refuses while stopping, and
@@ -124,10 +128,9 @@ func (n *Node) observe(next connect.ServerFunc) connect.ServerFunc {
 				n.log.Debug("call failed", "procedure", spec.Procedure, "error", err)
 			}
 		}()
-		if !n.gate.enter() {
+		if n.ends() {
 			return n.wireError(stopping())
 		}
-		defer n.gate.leave()
 		t := &taken{ServerStream: stream, node: n}
 		defer t.release()
 		return next(ctx, spec, t)

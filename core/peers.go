@@ -152,7 +152,9 @@ func (s *Shard) sendRaft(g model.GroupID, to model.Replica, m *pb.Message) {
 func (s *Shard) hello() {
 	s.helloAt = model.Never
 	for _, p := range s.peers {
-		if p.inc.Boot == 0 && (!p.later || p.node.Address != "") || s.founding == nil {
+		// One whose stream was lost may have nothing to say by itself, and is
+		// passed over by the gateway until it is heard.
+		if (p.inc.Boot == 0 || p.down) && (!p.later || p.node.Address != "") || s.founding == nil {
 			s.sendHello(p, true)
 			s.helloAt = s.now.Mono.Add(helloInterval)
 		}
@@ -487,6 +489,7 @@ func (s *Shard) answered(ask uint64, from model.NodeID, resp call.Response, err 
 func (s *Shard) peerDown(n model.NodeID) {
 	if p := s.peer(n); p != nil {
 		p.down = true
+		s.helloAt = min(s.helloAt, s.now.Mono.Add(helloInterval))
 	}
 	for _, m := range s.members {
 		m.r.PeerDown(n)

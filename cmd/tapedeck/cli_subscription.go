@@ -1,0 +1,275 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/emptypb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	tapedeckv1 "github.com/tapedeck/tapedeck/api/tapedeck/v1"
+	"github.com/tapedeck/tapedeck/client"
+)
+
+type subscriptionCommands struct {
+	Create   subscriptionCreateCmd `cmd:"" help:"Create a subscription. The same again succeeds."`
+	Get      subscriptionGetCmd    `cmd:"" help:"Show where a subscription is."`
+	Describe subscriptionGetCmd    `cmd:"" help:"The same as get."`
+	List     subscriptionListCmd   `cmd:"" help:"List subscriptions."`
+	Update   subscriptionUpdateCmd `cmd:"" help:"Change a subscription's settings."`
+	Delete   subscriptionDeleteCmd `cmd:"" help:"Delete a subscription and its cursors for good."`
+	Seek     subscriptionSeekCmd   `cmd:"" help:"Move a subscription's cursors: replay, or skip."`
+}
+
+type subscriptionCreateCmd struct {
+	clientFlags
+	Ref            string        `arg:"" name:"topic/name" help:"The topic, and the new subscription's name."`
+	From           string        `help:"earliest, latest, a moment (RFC 3339) or a while ago (10m)." default:"earliest"`
+	AckDeadline    time.Duration `help:"How long a message may be unacknowledged; 0: 30s."`
+	SessionTimeout time.Duration `help:"After how long a silent member loses its partitions; 0: 10s."`
+}
+
+// Run creates the subscription.
+func (c *subscriptionCreateCmd) Run(ctx context.Context, std *stdio) error {
+	return c.with(ctx, std, func(ctx context.Context, cl *client.Client, p *printer) error {
+		req, err := createRequest(c.Ref, c.From)
+		if err != nil {
+			return err
+		}
+		req.AckDeadline, req.SessionTimeout = optional(c.AckDeadline), optional(c.SessionTimeout)
+		resp, err := cl.CreateSubscription(ctx, req)
+		if err != nil {
+			return err
+		}
+		return p.proto(resp, func() error { return p.value(nil, "subscription %s begins at %s", c.Ref, c.From) })
+	})
+}
+
+func createRequest(ref, from string) (*tapedeckv1.CreateSubscriptionRequest, error) {
+	topic, name, ok := strings.Cut(ref, "/")
+	if !ok {
+		return nil, fmt.Errorf("%q is not of the form TOPIC/NAME", ref)
+	}
+	req := &tapedeckv1.CreateSubscriptionRequest{Topic: topic, Name: name}
+	switch from {
+	case "", "earliest":
+		req.Start = &tapedeckv1.CreateSubscriptionRequest_Earliest{Earliest: &emptypb.Empty{}}
+	case "latest":
+		req.Start = &tapedeckv1.CreateSubscriptionRequest_Latest{Latest: &emptypb.Empty{}}
+	default:
+		at, ok := parseMoment(from, time.Now())
+		if !ok {
+			return nil, fmt.Errorf("--from: %q is neither earliest, latest, a moment such as %s, nor a while such as 10m",
+				from, time.Now().Format(time.RFC3339))
+		}
+		req.Start = &tapedeckv1.CreateSubscriptionRequest_Time{Time: timestamppb.New(at)}
+	}
+	return req, nil
+}
+
+// parseMoment reads a moment, a day, or how long ago.
+func parseMoment(text string, now time.Time) (time.Time, bool) {
+	if d, err := time.ParseDuration(text); err == nil && d > 0 {
+		return now.Add(-d), true
+	}
+	for _, layout := range []string{time.RFC3339Nano, time.DateTime, "2006-01-02T15:04:05", time.DateOnly} {
+		if at, err := time.ParseInLocation(layout, text, time.Local); err == nil {
+			return at, true
+		}
+	}
+	return time.Time{}, false
+}
+
+type subscriptionGetCmd struct {
+	clientFlags
+	Ref string `arg:"" name:"topic/name" help:"The subscription."`
+}
+
+// Run describes the subscription.
+func (c *subscriptionGetCmd) Run(ctx context.Context, std *stdio) error {
+	return c.with(ctx, std, func(ctx context.Context, cl *client.Client, p *printer) error {
+		s, err := cl.GetSubscription(ctx, &tapedeckv1.GetSubscriptionRequest{Subscription: c.Ref})
+		if err != nil {
+			return err
+		}
+		return p.proto(s, func() error { return describeSubscription(p, s) })
+	})
+}
+
+func describeSubscription(p *printer, s *tapedeckv1.GetSubscriptionResponse) error {
+	var lag uint64
+	rows := make([][]any, 0, len(s.GetPartitions()))
+	for _, x := range s.GetPartitions() {
+		lag += x.GetLag()
+		state := "ok"
+		if x.GetError() != nil {
+			state = x.GetError().GetMessage()
+		}
+		rows = append(rows, []any{x.GetPartition(), x.GetCursor(), x.GetHighWatermark(), x.GetLag(), x.GetLeased(),
+			ago(x.GetOldestUnackedAge()), ago(x.GetRetentionLeft()), x.GetOwner(), state})
+	}
+	p.facts("subscription", s.GetTopic()+"/"+s.GetName(), "created", moment(s.GetCreateTime()),
+		"ack deadline", ago(s.GetAckDeadline()), "session timeout", ago(s.GetSessionTimeout()),
+		"generation", s.GetGeneration(), "members", len(s.GetMembers()), "lag", lag)
+	if err := p.table("PARTITION CURSOR END LAG LEASED OLDEST KEPT-FOR OWNER STATE", rows); err != nil {
+		return err
+	}
+	if len(s.GetMembers()) == 0 {
+		return nil
+	}
+	fmt.Fprintln(p.out)
+	rows = rows[:0]
+	for _, m := range s.GetMembers() {
+		rows = append(rows, []any{m.GetId(), moment(m.GetLastSeen()), strings.Trim(fmt.Sprint(m.GetPartitions()), "[]")})
+	}
+	return p.table("MEMBER LAST-SEEN PARTITIONS", rows)
+}
+
+type subscriptionListCmd struct {
+	clientFlags
+	Topic string `arg:"" optional:"" help:"Only of this topic."`
+}
+
+// Run lists subscriptions.
+func (c *subscriptionListCmd) Run(ctx context.Context, std *stdio) error {
+	return c.with(ctx, std, func(ctx context.Context, cl *client.Client, p *printer) error {
+		all, err := cl.ListSubscriptions(ctx, c.Topic)
+		if err != nil {
+			return err
+		}
+		return p.proto(&tapedeckv1.ListSubscriptionsResponse{Subscriptions: all}, func() error {
+			rows := make([][]any, 0, len(all))
+			for _, s := range all {
+				mode := strings.ToLower(strings.TrimPrefix(s.GetMode().String(), "MODE_"))
+				rows = append(rows, []any{s.GetTopic() + "/" + s.GetName(), mode, ago(s.GetAckDeadline()),
+					moment(s.GetCreateTime())})
+			}
+			return p.table("SUBSCRIPTION MODE ACK-DEADLINE CREATED", rows)
+		})
+	})
+}
+
+type subscriptionUpdateCmd struct {
+	clientFlags
+	Ref            string         `arg:"" name:"topic/name" help:"The subscription."`
+	AckDeadline    *time.Duration `help:"How long a message may be unacknowledged."`
+	SessionTimeout *time.Duration `help:"After how long a silent member loses its partitions."`
+}
+
+// Run changes what flags were given for.
+func (c *subscriptionUpdateCmd) Run(ctx context.Context, std *stdio) error {
+	return c.with(ctx, std, func(ctx context.Context, cl *client.Client, p *printer) error {
+		req := &tapedeckv1.UpdateSubscriptionRequest{Subscription: c.Ref}
+		if c.AckDeadline != nil {
+			req.AckDeadline = durationpb.New(*c.AckDeadline)
+		}
+		if c.SessionTimeout != nil {
+			req.SessionTimeout = durationpb.New(*c.SessionTimeout)
+		}
+		resp, err := cl.UpdateSubscription(ctx, req)
+		if err != nil {
+			return err
+		}
+		return p.proto(resp, func() error { return p.value(nil, "subscription %s changed", c.Ref) })
+	})
+}
+
+type subscriptionDeleteCmd struct {
+	clientFlags
+	Ref string `arg:"" name:"topic/name" help:"The subscription."`
+}
+
+// Run deletes the subscription.
+func (c *subscriptionDeleteCmd) Run(ctx context.Context, std *stdio) error {
+	return c.with(ctx, std, func(ctx context.Context, cl *client.Client, p *printer) error {
+		if err := cl.DeleteSubscription(ctx, c.Ref); err != nil {
+			return err
+		}
+		return p.value(struct{}{}, "subscription %s deleted", c.Ref)
+	})
+}
+
+type subscriptionSeekCmd struct {
+	clientFlags
+	Ref        string   `arg:"" name:"topic/name" help:"The subscription."`
+	Target     string   `arg:"" help:"${seek_help}"`
+	Partitions []uint32 `help:"Only these partitions." placeholder:"N"`
+}
+
+// Run moves the cursors.
+func (c *subscriptionSeekCmd) Run(ctx context.Context, std *stdio) error {
+	return c.with(ctx, std, func(ctx context.Context, cl *client.Client, p *printer) error {
+		resp, err := seek(ctx, cl, c.Ref, c.Target, c.Partitions)
+		if err != nil {
+			return err
+		}
+		return p.proto(resp, func() error {
+			rows := make([][]any, 0, len(resp.GetCursors()))
+			for _, x := range resp.GetCursors() {
+				rows = append(rows, []any{x.GetPartition(), x.GetCursor()})
+			}
+			return p.table("PARTITION CURSOR", rows)
+		})
+	})
+}
+
+// seek moves a subscription's cursors to what a person wrote.
+func seek(ctx context.Context, cl *client.Client, ref, target string, only []uint32) (*tapedeckv1.SeekResponse, error) {
+	req := &tapedeckv1.SeekRequest{Subscription: ref, Partitions: only}
+	switch target {
+	case "earliest":
+		req.Target = &tapedeckv1.SeekRequest_Earliest{Earliest: &emptypb.Empty{}}
+		return cl.Seek(ctx, req)
+	case "latest":
+		req.Target = &tapedeckv1.SeekRequest_Latest{Latest: &emptypb.Empty{}}
+		return cl.Seek(ctx, req)
+	}
+	if at, ok := parseMoment(target, time.Now()); ok {
+		req.Target = &tapedeckv1.SeekRequest_Time{Time: timestamppb.New(at)}
+		return cl.Seek(ctx, req)
+	}
+	offsets, all, err := parseOffsets(target)
+	if err != nil {
+		return nil, err
+	}
+	if len(offsets) == 0 {
+		// One offset for all partitions, or for those named.
+		if len(only) == 0 {
+			s, err := cl.GetSubscription(ctx, &tapedeckv1.GetSubscriptionRequest{Subscription: ref})
+			if err != nil {
+				return nil, err
+			}
+			for _, x := range s.GetPartitions() {
+				only = append(only, x.GetPartition())
+			}
+		}
+		for _, n := range only {
+			offsets = append(offsets, &tapedeckv1.SeekOffset{Partition: n, Offset: all})
+		}
+	}
+	req.Partitions = nil
+	req.Target = &tapedeckv1.SeekRequest_Offsets{Offsets: &tapedeckv1.SeekOffsets{Offsets: offsets}}
+	return cl.Seek(ctx, req)
+}
+
+// parseOffsets reads OFFSET, or PARTITION:OFFSET,…
+func parseOffsets(text string) (offsets []*tapedeckv1.SeekOffset, all uint64, err error) {
+	if all, err = strconv.ParseUint(text, 10, 64); err == nil {
+		return nil, all, nil
+	}
+	for part := range strings.SplitSeq(text, ",") {
+		partition, offset, ok := strings.Cut(part, ":")
+		n, err1 := strconv.ParseUint(partition, 10, 32)
+		o, err2 := strconv.ParseUint(offset, 10, 64)
+		if !ok || err1 != nil || err2 != nil {
+			return nil, 0, fmt.Errorf("%q is neither earliest, latest, a moment (%s), a while ago (10m), an offset (0) "+
+				"nor offsets by partition (0:17,1:5)", text, time.Now().Format(time.RFC3339))
+		}
+		offsets = append(offsets, &tapedeckv1.SeekOffset{Partition: uint32(n), Offset: o})
+	}
+	return offsets, 0, nil
+}

@@ -1,0 +1,163 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	tapedeckv1 "github.com/tapedeck/tapedeck/api/tapedeck/v1"
+	"github.com/tapedeck/tapedeck/client"
+)
+
+type topicCommands struct {
+	Create topicCreateCmd `cmd:"" help:"Create a topic. The same again succeeds."`
+	Get    topicGetCmd    `cmd:"" help:"Describe a topic, its partitions and what it survives."`
+	List   topicListCmd   `cmd:"" help:"List topics."`
+	Update topicUpdateCmd `cmd:"" help:"Change a topic's settings, or add partitions."`
+	Delete topicDeleteCmd `cmd:"" help:"Delete a topic and its messages for good."`
+}
+
+type topicCreateCmd struct {
+	clientFlags
+	Name            string        `arg:"" help:"1 to 128 of a-z 0-9 . _ -"`
+	Partitions      uint32        `help:"Number of partitions." default:"1"`
+	Replicas        uint32        `help:"Copies of each partition: 1, 3 or 5." default:"3"`
+	Retention       time.Duration `help:"How long messages are kept, such as 168h; 0: 7 days."`
+	RetentionBytes  uint64        `help:"Bytes kept per partition; 0: unbounded."`
+	MaxMessageBytes uint32        `help:"Largest message; 0: 1 MiB."`
+	Owner           string        `help:"Who to talk to about this topic."`
+}
+
+// Run creates the topic.
+func (c *topicCreateCmd) Run(ctx context.Context, std *stdio) error {
+	return c.with(ctx, std, func(ctx context.Context, cl *client.Client, p *printer) error {
+		resp, err := cl.CreateTopic(ctx, &tapedeckv1.CreateTopicRequest{
+			Name: c.Name, Partitions: c.Partitions, Replicas: c.Replicas, RetentionTime: optional(c.Retention),
+			RetentionBytes: c.RetentionBytes, MaxMessageBytes: c.MaxMessageBytes, Owner: c.Owner,
+		})
+		if err != nil {
+			return err
+		}
+		return p.proto(resp, func() error {
+			return p.value(nil, "topic %s: %d partitions, %d copies each", c.Name, c.Partitions, c.Replicas)
+		})
+	})
+}
+
+// optional leaves a zero duration out of a request.
+func optional(d time.Duration) *durationpb.Duration {
+	if d == 0 {
+		return nil
+	}
+	return durationpb.New(d)
+}
+
+type topicGetCmd struct {
+	clientFlags
+	Name string `arg:"" help:"The topic."`
+}
+
+// Run describes the topic.
+func (c *topicGetCmd) Run(ctx context.Context, std *stdio) error {
+	return c.with(ctx, std, func(ctx context.Context, cl *client.Client, p *printer) error {
+		t, err := cl.GetTopic(ctx, &tapedeckv1.GetTopicRequest{Topic: c.Name})
+		if err != nil {
+			return err
+		}
+		return p.proto(t, func() error { return describeTopic(p, t) })
+	})
+}
+
+func describeTopic(p *printer, t *tapedeckv1.GetTopicResponse) error {
+	kept := ago(t.GetRetentionTime())
+	if n := t.GetRetentionBytes(); n > 0 {
+		kept += fmt.Sprintf(", at most %s per partition", size(n))
+	}
+	d := t.GetDurability()
+	durability := fmt.Sprintf("%d copies at ack, survives the loss of %d, available without %d",
+		d.GetCopiesAtAck(), d.GetLossesSurvived(), d.GetLossesWhileAvailable())
+	if d.GetAtRisk() {
+		durability += "; NOT RIGHT NOW: replicas are missing"
+	}
+	p.facts("topic", t.GetName(), "owner", t.GetOwner(), "created", moment(t.GetCreateTime()), "kept", kept,
+		"copies", t.GetReplicas(), "durability", durability)
+	rows := make([][]any, 0, len(t.GetPartitions()))
+	for _, x := range t.GetPartitions() {
+		state := "ok"
+		switch {
+		case x.GetError() != nil:
+			state = x.GetError().GetMessage()
+		case x.GetAtRisk():
+			state = "at risk"
+		}
+		rows = append(rows, []any{x.GetPartition(), x.GetLeader(), strings.Join(x.GetReplicas(), ","),
+			x.GetLogStart(), x.GetHighWatermark(), size(x.GetBytes()), state})
+	}
+	return p.table("PARTITION LEADER REPLICAS START END SIZE STATE", rows)
+}
+
+type topicListCmd struct{ clientFlags }
+
+// Run lists the topics.
+func (c *topicListCmd) Run(ctx context.Context, std *stdio) error {
+	return c.with(ctx, std, func(ctx context.Context, cl *client.Client, p *printer) error {
+		topics, err := cl.ListTopics(ctx)
+		if err != nil {
+			return err
+		}
+		return p.proto(&tapedeckv1.ListTopicsResponse{Topics: topics}, func() error {
+			rows := make([][]any, 0, len(topics))
+			for _, t := range topics {
+				rows = append(rows, []any{t.GetName(), t.GetPartitions(), t.GetReplicas(), ago(t.GetRetentionTime()),
+					moment(t.GetCreateTime()), t.GetOwner()})
+			}
+			return p.table("TOPIC PARTITIONS COPIES KEPT CREATED OWNER", rows)
+		})
+	})
+}
+
+type topicUpdateCmd struct {
+	clientFlags
+	Name            string         `arg:"" help:"The topic."`
+	Partitions      *uint32        `help:"New number of partitions; it may only grow, and keys move."`
+	Retention       *time.Duration `help:"How long messages are kept."`
+	RetentionBytes  *uint64        `help:"Bytes kept per partition; 0: unbounded."`
+	MaxMessageBytes *uint32        `help:"Largest message; 0: 1 MiB."`
+}
+
+// Run changes what flags were given for.
+func (c *topicUpdateCmd) Run(ctx context.Context, std *stdio) error {
+	return c.with(ctx, std, func(ctx context.Context, cl *client.Client, p *printer) error {
+		req := &tapedeckv1.UpdateTopicRequest{
+			Topic: c.Name, Partitions: c.Partitions, RetentionBytes: c.RetentionBytes, MaxMessageBytes: c.MaxMessageBytes,
+		}
+		if c.Retention != nil {
+			req.RetentionTime = durationpb.New(*c.Retention)
+		}
+		resp, err := cl.UpdateTopic(ctx, req)
+		if err != nil {
+			return err
+		}
+		return p.proto(resp, func() error { return p.value(nil, "topic %s changed", c.Name) })
+	})
+}
+
+type topicDeleteCmd struct {
+	clientFlags
+	Name  string `arg:"" help:"The topic."`
+	Force bool   `help:"Delete its subscriptions, too."`
+}
+
+// Run deletes the topic.
+func (c *topicDeleteCmd) Run(ctx context.Context, std *stdio) error {
+	return c.with(ctx, std, func(ctx context.Context, cl *client.Client, p *printer) error {
+		resp, err := cl.DeleteTopic(ctx, &tapedeckv1.DeleteTopicRequest{Topic: c.Name, Force: c.Force})
+		if err != nil {
+			return err
+		}
+		return p.proto(resp, func() error { return p.value(nil, "topic %s deleted", c.Name) })
+	})
+}

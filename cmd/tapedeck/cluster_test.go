@@ -316,6 +316,60 @@ func TestGRPCWorksAndIsDescribed(t *testing.T) {
 	}
 }
 
+// TestAStreamStopsAtItsLimitUntilAcked reads with at most limit messages unacked.
+func TestAStreamStopsAtItsLimitUntilAcked(t *testing.T) {
+	n := startTestCluster(t, 1, "").nodes[0]
+	client := connect.NewClient(connecthttp.NewTransport(http.DefaultClient, n.URL()))
+	admin, pubsub := tapedeckv1connect.NewAdminServiceClient(client), tapedeckv1connect.NewPubSubServiceClient(client)
+	const count, limit = 50, 8
+	if _, err := admin.CreateTopic(t.Context(), &tapedeckv1.CreateTopicRequest{Name: "t", Replicas: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := admin.CreateSubscription(t.Context(), &tapedeckv1.CreateSubscriptionRequest{
+		Topic: "t", Name: "s",
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pubsub.Publish(t.Context(), &tapedeckv1.PublishRequest{
+		Topic: "t", Messages: slices.Repeat([]*tapedeckv1.Message{{Key: []byte("k")}}, count),
+	}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	stream, err := pubsub.StreamPull(ctx, &tapedeckv1.StreamPullRequest{
+		Subscription: "t/s", Member: "m", MaxInFlight: limit, RawBatches: true,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for seen, acked := uint64(0), uint64(0); seen < count; {
+		res, err := stream.Receive()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range res.GetRanges() {
+			if r.GetFrom() != seen {
+				t.Fatalf("a range begins at %d, not %d", r.GetFrom(), seen)
+			}
+			seen = r.GetTo()
+		}
+		if seen-acked > limit {
+			t.Fatalf("%d messages are sent and not acked; the limit is %d", seen-acked, limit)
+		}
+		if seen-acked < limit && seen < count {
+			continue // the stream may send more
+		}
+		if _, err := pubsub.Ack(t.Context(), &tapedeckv1.AckRequest{
+			Subscription: "t/s", Member: "m", Generation: res.GetGeneration(),
+			UpTo: []*tapedeckv1.AckUpTo{{NextOffset: seen}},
+		}); err != nil {
+			t.Fatal(err)
+		}
+		acked = seen
+	}
+}
+
 // TestDataAndCursorsSurvive stops a cluster both ways and starts it again on the
 // same folders and ports.
 func TestDataAndCursorsSurvive(t *testing.T) {

@@ -253,8 +253,14 @@ func (n *Node) Failure() error {
 // ID is the node's name.
 func (n *Node) ID() model.NodeID { return n.cfg.ID }
 
-// URL is where the node serves.
-func (n *Node) URL() string { return "http://" + n.cfg.Listener.Addr().String() }
+// URL is where the node serves: its listener's address or, if that is one for
+// all of the machine's, the one its peers know.
+func (n *Node) URL() string {
+	if at, ok := n.cfg.Listener.Addr().(*net.TCPAddr); ok && at.IP.IsUnspecified() {
+		return "http://" + n.address(n.cfg.ID)
+	}
+	return "http://" + n.cfg.Listener.Addr().String()
+}
 
 // Stop ends the node gracefully: new calls are refused, streams and long-polls
 // end with UNAVAILABLE and a retry hint, other calls may end until ctx does.

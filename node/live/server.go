@@ -3,6 +3,7 @@ package live
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -37,13 +38,22 @@ const maxStreams = 1000
 // noResponseCompression is a size that no response reaches.
 const noResponseCompression = 1 << 30
 
+// compactJSON writes the same bytes for the same message: protobuf's own writer
+// puts spaces in at random.
+type compactJSON struct{ *connectproto.JSONCodec }
+
+// MarshalWrite implements connect.Codec.
+func (c compactJSON) MarshalWrite(ctx context.Context, dst io.Writer, msg any) error {
+	return c.MarshalWriteStable(ctx, dst, msg)
+}
+
 // jsonCodec shows default values and leaves absent messages out. A field it does
 // not know is an error: who writes JSON by hand should learn of a slip.
-func jsonCodec() *connectproto.JSONCodec {
+func jsonCodec() compactJSON {
 	c := connectproto.NewJSONCodec()
 	c.MarshalOptions.EmitDefaultValues = true
 	c.UnmarshalOptions.DiscardUnknown = false
-	return c
+	return compactJSON{c}
 }
 
 // options are the services': gzip is taken from clients but never sent, since

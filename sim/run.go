@@ -91,6 +91,9 @@ func Run(o Options, line func(string)) (res Result) {
 		res.Final, res.Broken, res.Faults = r.final, w.broken, w.faults
 	}()
 	stuck := r.phases()
+	if stuck != "" && line != nil {
+		w.describe(line)
+	}
 	if w.broken != nil {
 		res.Exit, res.Why = SafetyBroken, w.broken.String()
 		return res

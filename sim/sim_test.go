@@ -16,6 +16,9 @@ var (
 	share   = flag.Uint64("seeds", 20, "run seeds 1 to this")
 )
 
+// understood are seeds that failed once; CHANGELOG.md says of each what it was.
+var understood = []uint64{5, 23, 197, 210, 1077}
+
 // replay runs a seed and reports what it came to.
 func replay(t *testing.T, seed uint64, line func(string)) sim.Result {
 	t.Helper()
@@ -37,6 +40,9 @@ func TestSeeds(t *testing.T) {
 	acked := 0
 	for seed := uint64(1); seed <= *share; seed++ {
 		acked += replay(t, seed, nil).Acked
+	}
+	for _, seed := range understood {
+		replay(t, seed, nil)
 	}
 	if acked == 0 {
 		t.Error("no message was acknowledged in any seed: nothing was tested")

@@ -71,6 +71,10 @@ func (r *run) readLog(c *client, topic string, p model.Partition) (log checker.F
 		c.ask(&call.Fetch{Topic: topic, Partition: p, Offset: at}, 3*time.Second,
 			func(result call.ClientResult, err *model.Error) {
 				if err != nil {
+					if err.Reason == model.ReasonOffsetTooOld && err.Start > at {
+						// Retention went on meanwhile: what was read above it stays.
+						at, log.LogStart, log.Messages = err.Start, err.Start, nil
+					}
 					c.later(100*time.Millisecond, read)
 					return
 				}

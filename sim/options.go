@@ -29,9 +29,11 @@ type Options struct {
 
 // TopicOptions is one topic of the run.
 type TopicOptions struct {
-	Name       string
-	Partitions uint32
-	Replicas   uint32
+	Name           string
+	Partitions     uint32
+	Replicas       uint32
+	RetentionTime  time.Duration // 0: the default, longer than any run
+	RetentionBytes uint64        // 0: unbounded
 }
 
 // NetworkOptions are the weather between nodes, and between clients and nodes.
@@ -98,7 +100,8 @@ func (o Options) String() string {
 	fmt.Fprintf(&b, "seed      %d\n", o.Seed)
 	fmt.Fprintf(&b, "cluster   nodes=%d coordinators=%d\n", o.Nodes, o.Coordinators)
 	for _, t := range o.Topics {
-		fmt.Fprintf(&b, "topic     %s partitions=%d replicas=%d\n", t.Name, t.Partitions, t.Replicas)
+		fmt.Fprintf(&b, "topic     %s partitions=%d replicas=%d retention=%v,%d\n", t.Name, t.Partitions, t.Replicas,
+			t.RetentionTime, t.RetentionBytes)
 	}
 	fmt.Fprintf(&b, "phases    safety=%v liveness=%v\n", o.Safety, o.Liveness)
 	fmt.Fprintf(&b, "timing    %s\n", fields(o.Timing))
@@ -144,6 +147,8 @@ func drawTopics(s *stream, o *Options) {
 		} else if o.Nodes >= 3 {
 			t.Replicas = 3
 		}
+		t.RetentionTime = pick(s, 0, 0, 0, 0, 0, 15*time.Second)
+		t.RetentionBytes = pick[uint64](s, 0, 0, 0, 0, 0, 20_000)
 		o.Topics = append(o.Topics, t)
 	}
 }

@@ -218,7 +218,8 @@ func (r *run) setup() string {
 	for _, t := range r.w.opts.Topics {
 		r.counts[t.Name] = t.Partitions
 		qs = append(qs, &call.Admin{Request: &call.CreateTopic{Name: t.Name, Owner: "sim", Partitions: t.Partitions,
-			Settings: model.TopicSettings{Replicas: t.Replicas}}})
+			Settings: model.TopicSettings{Replicas: t.Replicas, RetentionTime: t.RetentionTime,
+				RetentionBytes: t.RetentionBytes}}})
 		for i := range r.w.opts.Load.Subscriptions {
 			name := fmt.Sprintf("s%d", i+1)
 			r.refs = append(r.refs, t.Name+"/"+name)

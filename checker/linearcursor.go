@@ -165,6 +165,11 @@ func (r *register) collect(j *judge, e *epoch, loosely bool) {
 		switch {
 		case ev.kind == eventAck && ev.by == Open:
 			r.add(j, registerOp{registerTry, ev.high, 0}, ev.call, Open, ev.op)
+		case ev.kind == eventAck && ev.low > ev.high:
+			// The broker may have carried it out twice: its effect came at some
+			// moment in between, and its answer says where the cursor was later.
+			r.add(j, registerOp{registerTry, ev.high, 0}, ev.call, ev.by, ev.op)
+			r.add(j, registerOp{registerRead, 0, ev.low}, ev.call, ev.by, ev.op)
 		case ev.kind == eventAck:
 			r.add(j, registerOp{registerAck, ev.high, ev.low}, ev.call, ev.by, ev.op)
 		case ev.kind == eventDescribe:

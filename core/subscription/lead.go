@@ -145,7 +145,6 @@ func (ls *leadSubscription) syncSessions(st *subscription, now model.Mono) {
 		if s == nil || s.joined != mb.joined {
 			s = &session{joined: mb.joined, heard: now}
 		}
-		s.ending = false
 		sessions[mb.id] = s
 	}
 	ls.sessions = sessions

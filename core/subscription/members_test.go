@@ -378,3 +378,76 @@ func TestCancelWhileParked(t *testing.T) {
 		t.Fatalf("%+v", ls)
 	}
 }
+
+// While a member's end is under way nothing more goes out to it: the next owner
+// will get it.
+func TestNothingGoesOutToWhoLeaves(t *testing.T) {
+	b := newBench(t, 1)
+	g := b.grant("a", 1)
+	b.Call(&call.Leave{Target: target(), Member: "a"})
+	late := b.Call(&call.Deliver{Target: target(), Member: "a", Generation: g.Generation, PullSequence: 1,
+		Ranges: []call.Range{span(0, 0, 5)}})
+	b.FinishIndexes()
+	if d := b.Answers[late].Resp.(*call.Delivered); len(d.Ranges) != 0 {
+		t.Fatalf("%+v went out", d.Ranges)
+	}
+	b.fails(&call.Heartbeat{Target: target(), Member: "a"}, model.FailedPrecondition, model.ReasonFenced)
+	again := b.Call(&call.Grant{Target: target(), Member: "a", PullSequence: 1})
+	if _, ok := b.Answers[again]; ok {
+		t.Fatal("granted to a session that ends")
+	}
+	b.Settle() // then it is a new member
+	if a := b.Answers[again]; a.Err != nil || len(a.Resp.(*call.Granted).Ranges) != 1 {
+		t.Fatalf("%+v", a)
+	}
+	if v := b.view(); v.Members[0].Joined != 2 {
+		t.Fatalf("%+v", v)
+	}
+}
+
+func TestJoinAskedTwiceIsOneEntry(t *testing.T) {
+	b := newBench(t, 2)
+	b.grant("a", 0)
+	before := b.Proposals
+	b.Call(&call.Grant{Target: target(), Member: "b"})
+	b.Call(&call.Grant{Target: target(), Member: "b"}) // while the join is under way
+	b.Settle()
+	if n := b.Proposals - before; n != 2 { // the join and the assignment
+		t.Fatalf("%d entries", n)
+	}
+}
+
+// A skip its owner was not told of is told to the next one.
+func TestSkipOutlivesItsOwner(t *testing.T) {
+	b := newBench(t, 1)
+	g := b.grant("a", 0)
+	b.Call(&call.Deliver{Target: target(), Member: "a", Generation: g.Generation,
+		Skips: []call.Range{span(0, 0, 100)}})
+	b.Settle()
+	must[*call.Empty](b, &call.Leave{Target: target(), Member: "a"})
+	if g := b.grant("b", 0); len(g.Skipped) != 1 || g.Skipped[0] != span(0, 0, 100) {
+		t.Fatalf("%+v", g)
+	}
+	b.seek(0, 200) // a new beginning
+	if g := b.grant("b", 0); len(g.Skipped) != 0 {
+		t.Fatalf("%+v", g)
+	}
+}
+
+// Deadlines and timeouts of the definition hold within their limits.
+func TestTimesAreClamped(t *testing.T) {
+	b := newBench(t, 1)
+	b.settings.SessionTimeout = time.Millisecond
+	b.create()
+	b.grant("a", 0)
+	b.Advance(900 * time.Millisecond)
+	b.Settle()
+	if len(b.view().Members) != 1 {
+		t.Fatal("ended within a second")
+	}
+	b.Advance(100 * time.Millisecond)
+	b.Settle()
+	if len(b.view().Members) != 0 {
+		t.Fatal("not ended")
+	}
+}

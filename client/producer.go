@@ -126,7 +126,7 @@ func (c *Client) NewProducer(ctx context.Context, topic string, opts ...Producer
 }
 
 // awaitReady waits for topic and epoch. It gives up at an error that a moment
-// does not heal.
+// does not heal, and when no node can be reached.
 func (p *Producer) awaitReady(ctx context.Context) error {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
@@ -141,7 +141,7 @@ func (p *Producer) awaitReady(ctx context.Context) error {
 		if ready {
 			return nil
 		}
-		if err != nil && session.Final(err) {
+		if err != nil && (session.Final(err) || err.Reason == session.ReasonNotSent) {
 			return fromModel(err, false)
 		}
 		select {

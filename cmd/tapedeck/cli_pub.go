@@ -34,7 +34,9 @@ type published struct {
 func (c *pubCmd) Run(ctx context.Context, std *stdio) error {
 	return c.with(ctx, std, func(ctx context.Context, cl *client.Client, p *printer) error {
 		packed := map[string]client.Compression{"none": client.NoCompression, "zstd": client.Zstd, "s2": client.S2}
-		producer, err := cl.NewProducer(ctx, c.Topic, client.WithCompression(packed[c.Compression]),
+		ready, cancel := context.WithTimeout(ctx, c.Timeout)
+		defer cancel()
+		producer, err := cl.NewProducer(ready, c.Topic, client.WithCompression(packed[c.Compression]),
 			client.WithDeliveryTimeout(max(c.Timeout, model.MaxLeaderWait)))
 		if err != nil {
 			return err

@@ -178,7 +178,8 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 	s.fails("subscription create orders/mail --from yesterday", "10m")
 	s.ok("", "subscription create orders/mail")
 	s.fails("subscription seek orders/mail nowhere", "0:17,1:5")
-	if out, code := s.run("nokey\n", "pub", "orders", "--key-separator", ":"); code != 1 || !strings.Contains(out, "line 1") {
+	out, code := s.run("nokey\n", "pub", "orders", "--key-separator", ":")
+	if code != 1 || !strings.Contains(out, "line 1") {
 		t.Errorf("exit code %d:\n%s", code, out)
 	}
 	if _, code := s.run("", "pub"); code != 2 {

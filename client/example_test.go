@@ -76,7 +76,7 @@ func Example() {
 	// received order-17 placed
 	// received order-17 paid
 	// received order-17 shipped
-	// offset 1 is placed
+	// offset 1 is paid
 	// true not_found
 }
 

@@ -156,13 +156,23 @@ func (j *judge) logAppends(p *part, higher shown) ([]porcupine.Operation, []uint
 	appends := make([]porcupine.Operation, 0, len(p.list)+1)
 	chain := make([]uint64, 0, len(p.list)+1)
 	end, hash := model.Offset(0), uint64(0)
+	ends := make([]model.Offset, len(p.marks))
+	for i := range p.marks {
+		ends[i] = p.marks[i].high
+	}
+	slices.Sort(ends)
 	for i := range p.list {
 		s := &p.list[i]
-		if s.offset > end {
-			count := uint64(s.offset - end)
-			appends = append(appends, porcupine.Operation{Input: logOp{kind: logAppend, offset: end, count: count},
-				Call: math.MinInt64, Return: int64(higher.above(uint64(end)))})
-			hash = mix(hash, 0)
+		// A hole is what retention took before anybody read it. It is cut where
+		// the log was said to end meanwhile.
+		for s.offset > end {
+			to := s.offset
+			if k := sort.Search(len(ends), func(k int) bool { return ends[k] > end }); k < len(ends) {
+				to = min(to, ends[k])
+			}
+			appends = append(appends, porcupine.Operation{Call: math.MinInt64, Return: int64(higher.above(uint64(end))),
+				Input: logOp{kind: logAppend, offset: end, count: uint64(to - end)}})
+			hash, end = mix(hash, 0), to
 		}
 		chain = append(chain, hash)
 		call, client := int64(math.MinInt64), ClientID(0)

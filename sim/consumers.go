@@ -25,7 +25,8 @@ func (r *run) startConsumer(ref string, number, life int) {
 	cl := r.newClient(fmt.Sprintf("%s.%d", name, life))
 	cfg := session.ConsumerConfig{
 		Subscription: ref, Seed: cl.rand.Uint64(),
-		Member:      pick(cl.rand, model.MemberID(fmt.Sprintf("c%d", number)), "", model.MemberID(fmt.Sprintf("c%d.%d", number, life))),
+		Member: model.MemberID(pick(cl.rand, fmt.Sprintf("c%d", number), "",
+			fmt.Sprintf("c%d.%d", number, life))),
 		MaxMessages: pick[uint32](cl.rand, 1, 5, 100), MaxBytes: pick[uint32](cl.rand, 500, 100_000),
 		Wait: pick(cl.rand, 200*time.Millisecond, time.Second), MaxBuffered: pick(cl.rand, 1, 20, 200),
 		AckInterval: pick(cl.rand, -1, 50*time.Millisecond, 500*time.Millisecond), AckMessages: pick(cl.rand, 1, 20),

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -182,13 +183,12 @@ func (c *command) leftOver() error {
 		return c.errorf("does not take %q", c.args[c.taken])
 	}
 	var unknown []string
-	for name := range c.named {
+	for _, name := range slices.Sorted(maps.Keys(c.named)) {
 		if !c.used[name] {
 			unknown = append(unknown, name)
 		}
 	}
 	if len(unknown) > 0 {
-		slices.Sort(unknown)
 		return c.errorf("does not take %s=", strings.Join(unknown, "=, "))
 	}
 	return nil

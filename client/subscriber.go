@@ -29,7 +29,9 @@ type subscriberConfig struct {
 // is drawn at random. A static member that comes back within the session timeout
 // keeps its partitions.
 func WithMember(name string, static bool) SubscriberOption {
-	return func(c *subscriberConfig) { c.session.Member, c.session.Static = model.MemberID(name), static }
+	return func(c *subscriberConfig) {
+		c.session.Member, c.session.Static, c.session.MemberIsNew = model.MemberID(name), static, false
+	}
 }
 
 // WithBuffer bounds the messages received and not yet processed, 2,000.
@@ -91,7 +93,8 @@ func (c *Client) Subscribe(ctx context.Context, subscription string, opts ...Sub
 		return nil, fromModel(bad, false)
 	}
 	cfg := subscriberConfig{session: session.ConsumerConfig{
-		Subscription: subscription, Member: model.MemberID(randomName("go")), Seed: rand.Uint64(), Unpack: unpack,
+		Subscription: subscription, Member: model.MemberID(randomName("go")), MemberIsNew: true,
+		Seed: rand.Uint64(), Unpack: unpack,
 	}}
 	for _, o := range opts {
 		o(&cfg)

@@ -11,7 +11,7 @@ import (
 )
 
 type clusterCommands struct {
-	Status clusterStatusCmd `cmd:"" help:"Show nodes, and who leads what, as the node asked knows it."`
+	Status clusterStatusCmd `cmd:"" default:"withargs" help:"Show nodes, and who leads what, as the node asked knows it."`
 }
 
 type clusterStatusCmd struct {

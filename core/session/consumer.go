@@ -16,6 +16,9 @@ type ConsumerConfig struct {
 	// names it. A static member that comes back within its session keeps its place.
 	Member model.MemberID
 	Static bool
+	// MemberIsNew says that the name was drawn for this consumer: no earlier one
+	// of that name can have left requests on their way.
+	MemberIsNew bool
 
 	MaxMessages uint32        // of one pull, 1,000
 	MaxBytes    uint32        // of one pull, 1 MiB
@@ -77,6 +80,7 @@ type Consumer struct {
 	restart  bool       // the next pull is 1 again: from the cursors
 	strays   model.Mono // until then a pull given up may still reach a coordinator
 	doubt    bool       // one may have reached it: see arrive
+	begun    bool       // Poll was called
 	beat     task
 	lastBeat model.Mono // when the last request that renewed the session was made
 	ack      task
@@ -263,6 +267,12 @@ func (c *Consumer) Leave(now model.Mono) {
 // Poll returns the requests to make now.
 func (c *Consumer) Poll(now model.Mono) []Send {
 	var sends []Send
+	if !c.begun {
+		c.begun = true
+		if c.cfg.Member != "" && !c.cfg.MemberIsNew {
+			c.strays, c.doubt = now.Add(strayTime), true
+		}
+	}
 	if c.left || (c.fatal != nil && !c.leaving) {
 		return nil
 	}

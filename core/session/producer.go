@@ -112,7 +112,6 @@ type Producer struct {
 	outcomes []Outcome
 	flush    bool         // nothing lingers until Idle
 	sooner   bool         // see Sooner
-	lastErr  *model.Error // why describe or register keeps failing
 	fatal    *model.Error // fenced: nothing can be sent any more
 }
 
@@ -260,7 +259,15 @@ func (p *Producer) Ready() (ok bool, err *model.Error) {
 	if p.fatal != nil {
 		return false, p.fatal
 	}
-	return p.known && (p.cfg.NoProducer || p.epoch > 0), p.lastErr
+	return p.known && (p.cfg.NoProducer || p.epoch > 0), p.setupErr()
+}
+
+// setupErr is why GetTopic, or else OpenProducer, last failed.
+func (p *Producer) setupErr() *model.Error {
+	if p.describe.err != nil {
+		return p.describe.err
+	}
+	return p.register.err
 }
 
 // Outcomes returns what was decided since the last call, in order of decision.
@@ -326,7 +333,7 @@ func (p *Producer) Next() model.Mono {
 
 // wanted says whether a task that is due should be tried: once it failed for
 // good, only while some message needs it.
-func (p *Producer) wanted(t *task) bool { return p.messages > 0 || !t.hopeless }
+func (p *Producer) wanted(t *task) bool { return p.messages > 0 || !t.hopeless() }
 
 func (p *Producer) nextID() uint64 {
 	p.lastID++
@@ -374,7 +381,7 @@ func (p *Producer) described(now model.Mono, result call.ClientResult, err *mode
 	}
 	p.describe.succeeded()
 	p.describe.at = now // of the last reading, until it is stale
-	p.stale, p.lastErr = false, nil
+	p.stale = false
 	if n := r.Topic.Settings.MaxMessageBytes; n > 0 {
 		p.maxMessage = int(n)
 	}
@@ -415,7 +422,6 @@ func (p *Producer) split() {
 // is final for every message that was never sent.
 func (p *Producer) setupFailed(now model.Mono, t *task, err *model.Error) {
 	t.failed(now, &p.backoff, err)
-	p.lastErr = err
 	if judge(err) != final {
 		return
 	}
@@ -437,7 +443,6 @@ func (p *Producer) registered(now model.Mono, result call.ClientResult, err *mod
 		return
 	}
 	p.register.succeeded()
-	p.lastErr = nil
 	if p.epoch > 0 && (r.ID != p.id || r.Epoch <= p.epoch || uint64(r.Epoch-p.first) >= p.opens) {
 		// More epochs went by than this producer asked for: somebody else opened
 		// the name, and this one was replaced.
@@ -492,8 +497,8 @@ func (p *Producer) tooLate(b *outgoing) *model.Error {
 	why := "no attempt was possible"
 	if b != nil && b.lastErr != nil {
 		why = "last error: " + b.lastErr.Error()
-	} else if p.lastErr != nil {
-		why = "last error: " + p.lastErr.Error()
+	} else if err := p.setupErr(); err != nil {
+		why = "last error: " + err.Error()
 	}
 	if b != nil && b.maybe() {
 		return model.Reasoned(model.DeadlineExceeded, model.ReasonUnknownOutcome, 0,

@@ -358,6 +358,26 @@ func TestProducerSpreadsKeylessMessages(t *testing.T) {
 	}
 }
 
+// TestProducerRemembersWhyItIsNotReady: one request's success does not hide the
+// other's failure.
+func TestProducerRemembersWhyItIsNotReady(t *testing.T) {
+	for _, failing := range []string{"*call.GetTopic", "*call.OpenProducerCall"} {
+		r := newRig(1, ProducerConfig{}, 1)
+		r.b.fault = func(c call.Client) *model.Error {
+			if fmt.Sprintf("%T", c) == failing {
+				return model.Errorf(model.NotFound, "not there")
+			}
+			return nil
+		}
+		for range 20 {
+			r.run(time.Second)
+			if ok, err := r.p.Ready(); ok || err == nil || err.Code != model.NotFound {
+				t.Fatalf("%s fails: ready %v, error %v", failing, ok, err)
+			}
+		}
+	}
+}
+
 func TestBackoffStaysWithinBounds(t *testing.T) {
 	b := newBackoff(20*time.Millisecond, 2*time.Second, 9)
 	for n := 1; n < 100; n++ {

@@ -114,15 +114,18 @@ type task struct {
 	id       uint64     // of the Send under way, 0: none
 	at       model.Mono // not before
 	failures int
-	hopeless bool // the last failure was final
+	err      *model.Error // of the last failure, until a success
 }
+
+// hopeless says that the last failure was final.
+func (t *task) hopeless() bool { return t.err != nil && judge(t.err) == final }
 
 func (t *task) ready(now model.Mono) bool { return t.id == 0 && now >= t.at }
 
 func (t *task) failed(now model.Mono, b *backoff, err *model.Error) {
 	t.id = 0
 	t.failures++
-	t.hopeless = judge(err) == final
+	t.err = err
 	t.at = now.Add(b.after(t.failures, err))
 }
 

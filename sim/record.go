@@ -219,11 +219,6 @@ func (r *recorder) ack(client checker.ClientID, c *call.Ack) answer {
 				res = result.(*call.AckCallResult).Results[k]
 				e = res.Err
 			}
-			if e != nil && e.Reason == model.ReasonFenced {
-				// The gateway repeats an ack whose answer got lost: the first try may
-				// have counted, and the fence may have come in between.
-				e = model.Reasoned(e.Code, model.ReasonUnknownOutcome, 0, "%s", e.Message)
-			}
 			if op, ok := r.end(i, e); ok {
 				op.Ack.Cursor = res.Cursor
 			}

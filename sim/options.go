@@ -138,6 +138,21 @@ func FromSeed(seed uint64) Options {
 	return o
 }
 
+// Light is a calm cluster with little to do: three nodes, four partitions, five
+// publishes a second, heartbeats stretched. It measures what idle time costs.
+func Light(safety time.Duration) Options {
+	ms := time.Millisecond
+	return Options{Seed: 1, Nodes: 3, Coordinators: 1, Safety: safety, Liveness: time.Minute,
+		Topics:  []TopicOptions{{Name: "orders", Partitions: 4, Replicas: 3}},
+		Timing:  core.Timing{Heartbeat: 500 * ms, Election: 2 * time.Second, MarkAfter: time.Second},
+		Limits:  core.Limits{FreeLow: 1, FreeHigh: 2},
+		Network: NetworkOptions{MinDelay: ms, MaxDelay: 2 * ms, ClientMinDelay: ms, ClientMaxDelay: 2 * ms},
+		Disk:    DiskOptions{MinSync: ms, MaxSync: 2 * ms, MinWrite: ms, MaxWrite: 2 * ms},
+		Load: LoadOptions{Operations: int(5 * safety / time.Second), Keys: 8, Producers: 1, Subscriptions: 1,
+			Consumers: 0, Payload: 100, Session: 10 * time.Second},
+	}
+}
+
 func drawTopics(s *stream, o *Options) {
 	for _, name := range []string{"orders", "quiet"}[:pick(s, 1, 1, 2)] {
 		t := TopicOptions{Name: name, Partitions: pick[uint32](s, 1, 2, 3), Replicas: 1}

@@ -20,6 +20,8 @@ type clientCommands struct {
 	Fetch        fetchCmd             `cmd:"" help:"Read a partition from an offset on, without a subscription."`
 	Subscription subscriptionCommands `cmd:"" help:"Create, look at, change, rewind and delete subscriptions."`
 	Cluster      clusterCommands      `cmd:"" help:"Look at the cluster."`
+	Partition    partitionCommands    `cmd:"" help:"Move partitions between nodes, or their leadership."`
+	Node         nodeCommands         `cmd:"" help:"List, drain, remove and rebuild nodes."`
 }
 
 // clientFlags are every client command's.

@@ -17,8 +17,10 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -73,15 +75,18 @@ type Config struct {
 type Net struct {
 	cfg    Config
 	client *http.Client
-	peers  map[model.NodeID]*peer
 	ctx    context.Context // ends at Close
 	cancel context.CancelFunc
 	done   sync.WaitGroup
+
+	mu    sync.RWMutex
+	peers map[model.NodeID]*peer
 }
 
 var _ transport.Transport = (*Net)(nil)
 
-// New starts a sender per peer.
+// New starts a sender per peer. Nodes that join later are told by SetPeer; what
+// they send is taken before that, too.
 func New(cfg Config) *Net {
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
@@ -92,16 +97,39 @@ func New(cfg Config) *Net {
 	}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	for _, p := range cfg.Peers {
-		if p.ID == cfg.Self {
-			continue
-		}
-		q := &peer{net: n, id: p.ID, wake: make(chan struct{}, 1)}
-		q.stream = connect.NewClient(connecthttp.NewTransport(n.client, "http://"+p.Address,
-			connecthttp.WithCompressors(), connecthttp.WithSendMaxBytes(ReadMaxBytes)))
-		n.peers[p.ID] = q
-		n.done.Go(q.run)
+		n.SetPeer(p)
 	}
 	return n
+}
+
+// SetPeer says where a node serves: one that joined, or that moved. What waits
+// for it goes to the new address.
+func (n *Net) SetPeer(p model.Node) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if p.ID == n.cfg.Self || p.Address == "" || n.ctx.Err() != nil {
+		return
+	}
+	if old := n.peers[p.ID]; old != nil {
+		old.move(p.Address)
+		return
+	}
+	q := &peer{net: n, id: p.ID, wake: make(chan struct{}, 1), address: p.Address}
+	n.peers[p.ID] = q
+	n.done.Go(q.run)
+}
+
+// Peers lists the nodes that packets can be sent to, in no order.
+func (n *Net) Peers() []model.NodeID {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	return slices.Collect(maps.Keys(n.peers))
+}
+
+func (n *Net) peer(id model.NodeID) *peer {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	return n.peers[id]
 }
 
 // Mount serves the receiving side.
@@ -114,14 +142,14 @@ func (n *Net) Mount(mux *http.ServeMux) {
 
 // Send queues a packet. It never blocks; the packet is the transport's from now on.
 func (n *Net) Send(to model.NodeID, packet []byte) {
-	if p := n.peers[to]; p != nil {
+	if p := n.peer(to); p != nil {
 		p.push(packet)
 	}
 }
 
 // Queued is the number of bytes waiting for a peer.
 func (n *Net) Queued(to model.NodeID) int {
-	p := n.peers[to]
+	p := n.peer(to)
 	if p == nil {
 		return 0
 	}
@@ -132,22 +160,47 @@ func (n *Net) Queued(to model.NodeID) int {
 
 // Close ends all streams, both ways, and waits for the senders.
 func (n *Net) Close() {
+	n.mu.Lock()
 	n.cancel()
+	n.mu.Unlock()
 	n.done.Wait()
 	n.client.CloseIdleConnections()
 }
 
 // peer is the sending side of one peer.
 type peer struct {
-	net    *Net
-	id     model.NodeID
-	stream *connect.Client
-	wake   chan struct{} // has one element while the queue may hold something
+	net  *Net
+	id   model.NodeID
+	wake chan struct{} // has one element while the queue may hold something
 
 	mu       sync.Mutex
+	address  string
+	cut      context.CancelFunc // ends the stream there is; nil: there is none
 	queue    [][]byte
 	bytes    int  // of queue, overheads included
 	dropping bool // the last push found the queue full
+}
+
+// move makes the next stream go to another address, and ends the one there is.
+func (p *peer) move(address string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.address == address {
+		return
+	}
+	p.address = address
+	if p.cut != nil {
+		p.cut()
+	}
+}
+
+// dial makes a client for the peer's address; cut ends the stream it is for.
+func (p *peer) dial(cut context.CancelFunc) *connect.Client {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cut = cut
+	return connect.NewClient(connecthttp.NewTransport(p.net.client, "http://"+p.address,
+		connecthttp.WithCompressors(), connecthttp.WithSendMaxBytes(ReadMaxBytes)))
 }
 
 func (p *peer) push(packet []byte) {
@@ -239,7 +292,7 @@ var streamSpec = connect.Spec{
 func (p *peer) connect(opened func()) error {
 	ctx, cancel := context.WithCancel(p.net.ctx)
 	defer cancel()
-	s, err := p.stream.CallClientStream(ctx, streamSpec)
+	s, err := p.dial(cancel).CallClientStream(ctx, streamSpec)
 	if err != nil {
 		return fmt.Errorf("open stream: %w", err)
 	}

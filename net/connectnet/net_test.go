@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	tapedeckv1 "github.com/tapedeck/tapedeck/api/tapedeck/v1"
 	"github.com/tapedeck/tapedeck/core/model"
 )
 
@@ -134,15 +135,39 @@ func TestALostPeerIsReportedAndReconnected(t *testing.T) {
 	sendUntil(t, b, a, "n1", "again")
 }
 
-func TestAStrangerIsRefused(t *testing.T) {
+func TestAStrangerIsHeardAndAnsweredOnceItsAddressIsKnown(t *testing.T) {
 	la, lb := listen(t), listen(t)
-	a := start(t, "n1", la, []model.Node{{ID: "n3", Address: "127.0.0.1:1"}})
+	a := start(t, "n1", la, nil)
 	b := start(t, "n2", lb, []model.Node{{ID: "n1", Address: la.Addr().String()}})
-	b.net.Send("n1", []byte("hello"))
-	<-b.downs
-	<-b.downs
-	if len(a.packets) != 0 {
-		t.Fatalf("a stranger's packet was delivered: %q", <-a.packets)
+	sendUntil(t, b, a, "n1", "may I join?")
+	a.net.Send("n2", []byte("lost: nobody knows where n2 is"))
+	a.net.SetPeer(model.Node{ID: "n1", Address: la.Addr().String()}) // itself is no peer
+	a.net.SetPeer(model.Node{ID: "n2"})                              // without an address there is nothing to send to
+	if got := a.net.Peers(); len(got) != 0 {
+		t.Fatalf("peers without an address: %v", got)
+	}
+	a.net.SetPeer(model.Node{ID: "n2", Address: lb.Addr().String()})
+	sendUntil(t, a, b, "n2", "yes")
+}
+
+func TestAPeerThatMovedIsFoundAtItsNewAddress(t *testing.T) {
+	a, b, _ := pair(t)
+	sendUntil(t, a, b, "n2", "up")
+	l := listen(t)
+	moved := start(t, "n2", l, []model.Node{{ID: "n1", Address: "127.0.0.1:1"}})
+	a.net.SetPeer(model.Node{ID: "n2", Address: l.Addr().String()})
+	sendUntil(t, a, moved, "n2", "here")
+}
+
+func TestANodeWithoutAProperNameIsRefused(t *testing.T) {
+	a := start(t, "n1", listen(t), nil)
+	for _, name := range []string{"n1", "", "N 2"} {
+		if _, err := (receiver{a.net}).admit(&tapedeckv1.StreamRequest{From: name, To: "n1"}); err == nil {
+			t.Errorf("%q was let in", name)
+		}
+	}
+	if _, err := (receiver{a.net}).admit(&tapedeckv1.StreamRequest{From: "n2", To: "n3"}); err == nil {
+		t.Error("a stream meant for another node was let in")
 	}
 }
 

@@ -48,9 +48,10 @@ func (r receiver) admit(hello *tapedeckv1.StreamRequest) (model.NodeID, error) {
 		return "", connect.Errorf(connect.CodeFailedPrecondition,
 			"this is node %s, but %s takes its address for %s's: check --peers on both", r.net.cfg.Self, from, to)
 	}
-	if r.net.peers[from] == nil {
-		return "", connect.Errorf(connect.CodePermissionDenied,
-			"node %s does not know a node %q: check --peers on both", r.net.cfg.Self, from)
+	// A node not heard of before may want to join; whether it may is the shard's
+	// decision.
+	if err := model.ValidateName("from", string(from)); err != nil || from == to {
+		return "", connect.Errorf(connect.CodePermissionDenied, "%q cannot be the name of a peer of node %s", from, to)
 	}
 	return from, nil
 }

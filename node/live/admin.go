@@ -232,29 +232,55 @@ func (n admin) DeleteSnapshot(
 
 // MovePartition implements AdminService.
 func (n admin) MovePartition(
-	context.Context, *tapedeckv1.MovePartitionRequest,
+	ctx context.Context, req *tapedeckv1.MovePartitionRequest,
 ) (*tapedeckv1.MovePartitionResponse, error) {
-	return nil, n.notYet("move partitions between nodes")
+	_, err := n.change(ctx, &call.MovePartition{
+		Topic: req.GetTopic(), Partition: model.Partition(req.GetPartition()),
+		From: model.NodeID(req.GetFromNode()), To: model.NodeID(req.GetToNode()),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &tapedeckv1.MovePartitionResponse{}, nil
 }
 
 // TransferLeader implements AdminService.
 func (n admin) TransferLeader(
-	context.Context, *tapedeckv1.TransferLeaderRequest,
+	ctx context.Context, req *tapedeckv1.TransferLeaderRequest,
 ) (*tapedeckv1.TransferLeaderResponse, error) {
-	return nil, n.notYet("transfer leadership on demand")
+	_, err := askFor[*call.Empty](ctx, n.Node, &call.TransferPartition{
+		Topic: req.GetTopic(), Partition: model.Partition(req.GetPartition()), To: model.NodeID(req.GetToNode()),
+	}, 0)
+	if err != nil {
+		return nil, err
+	}
+	return &tapedeckv1.TransferLeaderResponse{}, nil
 }
 
 // DrainNode implements AdminService.
-func (n admin) DrainNode(context.Context, *tapedeckv1.DrainNodeRequest) (*tapedeckv1.DrainNodeResponse, error) {
-	return nil, n.notYet("drain nodes")
+func (n admin) DrainNode(ctx context.Context, req *tapedeckv1.DrainNodeRequest) (*tapedeckv1.DrainNodeResponse, error) {
+	if _, err := n.change(ctx, &call.DrainNode{Node: model.NodeID(req.GetNode()), Undo: req.GetUndo()}); err != nil {
+		return nil, err
+	}
+	return &tapedeckv1.DrainNodeResponse{}, nil
 }
 
 // RemoveNode implements AdminService.
-func (n admin) RemoveNode(context.Context, *tapedeckv1.RemoveNodeRequest) (*tapedeckv1.RemoveNodeResponse, error) {
-	return nil, n.notYet("remove nodes")
+func (n admin) RemoveNode(
+	ctx context.Context, req *tapedeckv1.RemoveNodeRequest,
+) (*tapedeckv1.RemoveNodeResponse, error) {
+	if _, err := n.change(ctx, &call.RemoveNode{Node: model.NodeID(req.GetNode())}); err != nil {
+		return nil, err
+	}
+	return &tapedeckv1.RemoveNodeResponse{}, nil
 }
 
 // RebuildNode implements AdminService.
-func (n admin) RebuildNode(context.Context, *tapedeckv1.RebuildNodeRequest) (*tapedeckv1.RebuildNodeResponse, error) {
-	return nil, n.notYet("rebuild nodes")
+func (n admin) RebuildNode(
+	ctx context.Context, req *tapedeckv1.RebuildNodeRequest,
+) (*tapedeckv1.RebuildNodeResponse, error) {
+	if _, err := n.change(ctx, &call.RebuildNode{Node: model.NodeID(req.GetNode())}); err != nil {
+		return nil, err
+	}
+	return &tapedeckv1.RebuildNodeResponse{}, nil
 }

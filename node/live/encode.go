@@ -240,7 +240,7 @@ func (n *Node) fromGetTopic(r *call.GetTopicResult) *tapedeckv1.GetTopicResponse
 		p := &r.Partitions[i]
 		out.Durability.AtRisk = out.Durability.AtRisk || p.AtRisk || p.Err != nil
 		out.Partitions = append(out.Partitions, &tapedeckv1.PartitionInfo{
-			Partition: uint32(p.Partition), Leader: string(p.Leader), LeaderAddress: n.address(p.Leader),
+			Partition: uint32(p.Partition), Leader: string(p.Leader), LeaderAddress: n.book.address(p.Leader),
 			Replicas: nodeNames(p.Replicas), LogStart: uint64(p.LogStart), HighWatermark: uint64(p.HighWatermark),
 			Bytes: p.Bytes, AtRisk: p.AtRisk, Error: n.wireStatus(p.Err),
 		})
@@ -335,13 +335,14 @@ func fromCluster(r *call.GetClusterResult, topics map[model.TopicID]string) *tap
 		v := &r.Nodes[i]
 		out.Nodes = append(out.Nodes, &tapedeckv1.NodeInfo{
 			Id: string(v.ID), Address: v.Address, Disk: uint64(v.Disk), Reachable: v.Reachable,
+			Draining: v.Draining, Leaving: v.Leaving,
 		})
 	}
 	for i := range r.Groups {
 		g := &r.Groups[i]
 		v := &tapedeckv1.GroupInfo{
 			Id: uint64(g.ID), Kind: tapedeckv1.GroupKind(g.Kind), Leader: string(g.Leader), Term: g.Term,
-			Partition: uint32(g.Partition),
+			Partition: uint32(g.Partition), Changing: g.Change.ID != 0,
 		}
 		if g.Kind == model.GroupPartition {
 			if v.Topic = topics[g.Topic]; v.Topic == "" {

@@ -34,7 +34,7 @@ func (n *Node) details(e *model.Error) []proto.Message {
 		out = append(out, &errdetails.RetryInfo{RetryDelay: durationpb.New(retry)})
 	}
 	if e.Reason == model.ReasonNotLeader {
-		out = append(out, &tapedeckv1.NotLeader{Leader: string(e.Leader), Address: n.address(e.Leader)})
+		out = append(out, &tapedeckv1.NotLeader{Leader: string(e.Leader), Address: n.book.address(e.Leader)})
 	}
 	if e.Code == model.InvalidArgument && e.Field != "" {
 		out = append(out, &errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{
@@ -66,7 +66,7 @@ func (n *Node) metadata(e *model.Error) map[string]string {
 	case model.ReasonOffsetTooOld, model.ReasonOffsetTooNew:
 		return map[string]string{"start": number(uint64(e.Start)), "end": number(uint64(e.End))}
 	case model.ReasonNotLeader:
-		return map[string]string{"leader": string(e.Leader), "address": n.address(e.Leader)}
+		return map[string]string{"leader": string(e.Leader), "address": n.book.address(e.Leader)}
 	}
 	return nil
 }
@@ -102,14 +102,4 @@ func (n *Node) logInternal(e *model.Error) {
 	if e.Code == model.Internal || e.Code == model.Unknown || e.Code == model.DataLoss {
 		n.log.Error("a call failed inside", "code", uint32(e.Code), "reason", e.Reason, "error", e.Message)
 	}
-}
-
-// address is where a node serves; empty when it is not known.
-func (n *Node) address(id model.NodeID) string {
-	for _, p := range n.cfg.Peers {
-		if p.ID == id {
-			return p.Address
-		}
-	}
-	return ""
 }

@@ -81,7 +81,7 @@ func startFake(t *testing.T, h *fakeHost) *Node {
 	n := start(Config{
 		ID: "n1", Peers: testPeers, Listener: l, FS: roomyDisk{}, Log: slog.New(slog.DiscardHandler),
 		AllowedOrigins: []string{"localhost", "https://console.example"},
-	}, h, newMetrics("n1"))
+	}, h, newMetrics("n1"), newDirectory(testPeers))
 	t.Cleanup(n.Kill)
 	if err := n.WaitReady(t.Context()); err != nil {
 		t.Fatal(err)

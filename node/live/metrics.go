@@ -74,14 +74,22 @@ func (m *metrics) watch(n *Node) {
 	counter("tapedeck_shard_packets_dropped_total", "Peers' packets dropped because too much was waiting.",
 		func() float64 { return float64(n.loop.dropped.Load()) })
 	reg.MustRegister(watermarks{n.loop})
-	for _, p := range n.cfg.Peers {
-		if p.ID == n.cfg.ID {
-			continue
-		}
-		prometheus.WrapRegistererWith(prometheus.Labels{"peer": string(p.ID)}, reg).MustRegister(
-			prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-				Name: "tapedeck_peer_queue_bytes", Help: "Bytes that wait to be sent to a peer.",
-			}, func() float64 { return float64(n.net.Queued(p.ID)) }))
+	reg.MustRegister(queues{n})
+}
+
+var queueHelp = prometheus.NewDesc("tapedeck_peer_queue_bytes", "Bytes that wait to be sent to a peer.",
+	[]string{"peer"}, nil)
+
+// queues describes what waits for each peer.
+type queues struct{ node *Node }
+
+// Describe implements prometheus.Collector.
+func (q queues) Describe(to chan<- *prometheus.Desc) { to <- queueHelp }
+
+// Collect implements prometheus.Collector.
+func (q queues) Collect(to chan<- prometheus.Metric) {
+	for _, p := range q.node.net.Peers() {
+		to <- prometheus.MustNewConstMetric(queueHelp, prometheus.GaugeValue, float64(q.node.net.Queued(p)), string(p))
 	}
 }
 

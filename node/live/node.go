@@ -69,6 +69,7 @@ type Node struct {
 	server  *http.Server
 	client  *connect.Server // PubSubService and AdminService
 	metrics *metrics
+	book    *directory
 	gate    gate
 	taken   atomic.Int64 // bytes of the requests of calls inside
 
@@ -101,24 +102,26 @@ func Start(cfg Config) (*Node, error) {
 		return nil, fmt.Errorf("node %q is not among the peers: name every node of the cluster, this one too", cfg.ID)
 	}
 	meter := newMetrics(cfg.ID)
+	book := newDirectory(cfg.Peers)
 	h, err := node.Open(node.Config{
 		Core: core.Config{
 			Self: cfg.ID, Peers: cfg.Peers, Bootstrap: cfg.Bootstrap, Seed: randomID(),
 			Timing: cfg.Timing, Limits: cfg.Limits,
 		},
 		FS: cfg.FS, Journal: meter.journal(cfg.Journal), NewDisk: model.DiskID(randomID()),
+		Peer:   book.set,
 		Notice: func(text string) { cfg.Log.Warn(text, "node", cfg.ID) },
 	})
 	if err != nil {
 		return nil, err
 	}
-	return start(cfg, h, meter), nil
+	return start(cfg, h, meter, book), nil
 }
 
 // start runs a node around a host.
-func start(cfg Config, h host, meter *metrics) *Node {
+func start(cfg Config, h host, meter *metrics, book *directory) *Node {
 	n := &Node{
-		cfg: cfg, host: h, metrics: meter, log: cfg.Log.With("node", cfg.ID),
+		cfg: cfg, host: h, metrics: meter, book: book, log: cfg.Log.With("node", cfg.ID),
 		draining: make(chan struct{}), ready: make(chan struct{}),
 		failed: make(chan struct{}), stopped: make(chan struct{}),
 	}
@@ -129,6 +132,7 @@ func start(cfg Config, h host, meter *metrics) *Node {
 		Deliver: n.loop.deliver,
 		Down:    func(peer model.NodeID) { n.loop.event(core.PeerDown{Peer: peer}) },
 	})
+	book.moved = n.net.SetPeer
 	meter.watch(n)
 	n.server = n.newServer()
 	go n.loop.run()
@@ -257,7 +261,7 @@ func (n *Node) ID() model.NodeID { return n.cfg.ID }
 // all of the machine's, the one its peers know.
 func (n *Node) URL() string {
 	if at, ok := n.cfg.Listener.Addr().(*net.TCPAddr); ok && at.IP.IsUnspecified() {
-		return "http://" + n.address(n.cfg.ID)
+		return "http://" + n.book.address(n.cfg.ID)
 	}
 	return "http://" + n.cfg.Listener.Addr().String()
 }

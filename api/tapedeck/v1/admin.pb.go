@@ -2838,8 +2838,12 @@ type NodeInfo struct {
 	// Where it serves, host:port.
 	Address string `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
 	// Names its data folder; 0: not known yet.
-	Disk          uint64 `protobuf:"varint,3,opt,name=disk,proto3" json:"disk,omitempty"`
-	Reachable     bool   `protobuf:"varint,4,opt,name=reachable,proto3" json:"reachable,omitempty"`
+	Disk      uint64 `protobuf:"varint,3,opt,name=disk,proto3" json:"disk,omitempty"`
+	Reachable bool   `protobuf:"varint,4,opt,name=reachable,proto3" json:"reachable,omitempty"`
+	// Its replicas move elsewhere and it gets no new ones.
+	Draining bool `protobuf:"varint,5,opt,name=draining,proto3" json:"draining,omitempty"`
+	// It is being removed.
+	Leaving       bool `protobuf:"varint,6,opt,name=leaving,proto3" json:"leaving,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2902,6 +2906,20 @@ func (x *NodeInfo) GetReachable() bool {
 	return false
 }
 
+func (x *NodeInfo) GetDraining() bool {
+	if x != nil {
+		return x.Draining
+	}
+	return false
+}
+
+func (x *NodeInfo) GetLeaving() bool {
+	if x != nil {
+		return x.Leaving
+	}
+	return false
+}
+
 // GroupInfo is one raft group.
 type GroupInfo struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2912,9 +2930,11 @@ type GroupInfo struct {
 	// Of partition groups.
 	Partition uint32 `protobuf:"varint,4,opt,name=partition,proto3" json:"partition,omitempty"`
 	// As far as the node asked knows; empty: not known.
-	Leader        string         `protobuf:"bytes,5,opt,name=leader,proto3" json:"leader,omitempty"`
-	Term          uint64         `protobuf:"varint,6,opt,name=term,proto3" json:"term,omitempty"`
-	Replicas      []*ReplicaInfo `protobuf:"bytes,7,rep,name=replicas,proto3" json:"replicas,omitempty"`
+	Leader   string         `protobuf:"bytes,5,opt,name=leader,proto3" json:"leader,omitempty"`
+	Term     uint64         `protobuf:"varint,6,opt,name=term,proto3" json:"term,omitempty"`
+	Replicas []*ReplicaInfo `protobuf:"bytes,7,rep,name=replicas,proto3" json:"replicas,omitempty"`
+	// Its members are being changed: a copy is under way.
+	Changing      bool `protobuf:"varint,8,opt,name=changing,proto3" json:"changing,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2996,6 +3016,13 @@ func (x *GroupInfo) GetReplicas() []*ReplicaInfo {
 		return x.Replicas
 	}
 	return nil
+}
+
+func (x *GroupInfo) GetChanging() bool {
+	if x != nil {
+		return x.Changing
+	}
+	return false
 }
 
 // ReplicaInfo is one member of a raft group.
@@ -3261,8 +3288,10 @@ func (*TransferLeaderResponse) Descriptor() ([]byte, []int) {
 }
 
 type DrainNodeRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Node  string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// Let replicas come to the node again.
+	Undo          bool `protobuf:"varint,2,opt,name=undo,proto3" json:"undo,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3302,6 +3331,13 @@ func (x *DrainNodeRequest) GetNode() string {
 		return x.Node
 	}
 	return ""
+}
+
+func (x *DrainNodeRequest) GetUndo() bool {
+	if x != nil {
+		return x.Undo
+	}
+	return false
 }
 
 type DrainNodeResponse struct {
@@ -3757,12 +3793,14 @@ const file_tapedeck_v1_admin_proto_rawDesc = "" +
 	"\vmap_version\x18\x02 \x01(\x04R\n" +
 	"mapVersion\x12+\n" +
 	"\x05nodes\x18\x03 \x03(\v2\x15.tapedeck.v1.NodeInfoR\x05nodes\x12.\n" +
-	"\x06groups\x18\x04 \x03(\v2\x16.tapedeck.v1.GroupInfoR\x06groups\"f\n" +
+	"\x06groups\x18\x04 \x03(\v2\x16.tapedeck.v1.GroupInfoR\x06groups\"\x9c\x01\n" +
 	"\bNodeInfo\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x12\n" +
 	"\x04disk\x18\x03 \x01(\x04R\x04disk\x12\x1c\n" +
-	"\treachable\x18\x04 \x01(\bR\treachable\"\xdd\x01\n" +
+	"\treachable\x18\x04 \x01(\bR\treachable\x12\x1a\n" +
+	"\bdraining\x18\x05 \x01(\bR\bdraining\x12\x18\n" +
+	"\aleaving\x18\x06 \x01(\bR\aleaving\"\xf9\x01\n" +
 	"\tGroupInfo\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12*\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x16.tapedeck.v1.GroupKindR\x04kind\x12\x14\n" +
@@ -3770,7 +3808,8 @@ const file_tapedeck_v1_admin_proto_rawDesc = "" +
 	"\tpartition\x18\x04 \x01(\rR\tpartition\x12\x16\n" +
 	"\x06leader\x18\x05 \x01(\tR\x06leader\x12\x12\n" +
 	"\x04term\x18\x06 \x01(\x04R\x04term\x124\n" +
-	"\breplicas\x18\a \x03(\v2\x18.tapedeck.v1.ReplicaInfoR\breplicas\"K\n" +
+	"\breplicas\x18\a \x03(\v2\x18.tapedeck.v1.ReplicaInfoR\breplicas\x12\x1a\n" +
+	"\bchanging\x18\b \x01(\bR\bchanging\"K\n" +
 	"\vReplicaInfo\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x18\n" +
@@ -3785,9 +3824,10 @@ const file_tapedeck_v1_admin_proto_rawDesc = "" +
 	"\x05topic\x18\x01 \x01(\tR\x05topic\x12\x1c\n" +
 	"\tpartition\x18\x02 \x01(\rR\tpartition\x12\x17\n" +
 	"\ato_node\x18\x03 \x01(\tR\x06toNode\"\x18\n" +
-	"\x16TransferLeaderResponse\"&\n" +
+	"\x16TransferLeaderResponse\":\n" +
 	"\x10DrainNodeRequest\x12\x12\n" +
-	"\x04node\x18\x01 \x01(\tR\x04node\"\x13\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
+	"\x04undo\x18\x02 \x01(\bR\x04undo\"\x13\n" +
 	"\x11DrainNodeResponse\"'\n" +
 	"\x11RemoveNodeRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\"\x14\n" +

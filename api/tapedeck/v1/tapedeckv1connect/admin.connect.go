@@ -234,10 +234,15 @@ type AdminServiceClient interface {
 	DeleteSnapshot(context.Context, *v1.DeleteSnapshotRequest) (*v1.DeleteSnapshotResponse, error)
 	// GetCluster describes nodes and raft groups as the node asked knows them.
 	GetCluster(context.Context, *v1.GetClusterRequest) (*v1.GetClusterResponse, error)
+	// MovePartition begins to move one replica; GetCluster tells when it is done.
 	MovePartition(context.Context, *v1.MovePartitionRequest) (*v1.MovePartitionResponse, error)
+	// TransferLeader asks a partition's leader to hand over.
 	TransferLeader(context.Context, *v1.TransferLeaderRequest) (*v1.TransferLeaderResponse, error)
+	// DrainNode begins to move every replica of a node elsewhere.
 	DrainNode(context.Context, *v1.DrainNodeRequest) (*v1.DrainNodeResponse, error)
+	// RemoveNode takes a drained node out of the cluster.
 	RemoveNode(context.Context, *v1.RemoveNodeRequest) (*v1.RemoveNodeResponse, error)
+	// RebuildNode begins to replace every replica of a node by a fresh copy on the same node.
 	RebuildNode(context.Context, *v1.RebuildNodeRequest) (*v1.RebuildNodeResponse, error)
 }
 
@@ -271,10 +276,15 @@ type AdminServiceHandler interface {
 	DeleteSnapshot(context.Context, *v1.DeleteSnapshotRequest) (*v1.DeleteSnapshotResponse, error)
 	// GetCluster describes nodes and raft groups as the node asked knows them.
 	GetCluster(context.Context, *v1.GetClusterRequest) (*v1.GetClusterResponse, error)
+	// MovePartition begins to move one replica; GetCluster tells when it is done.
 	MovePartition(context.Context, *v1.MovePartitionRequest) (*v1.MovePartitionResponse, error)
+	// TransferLeader asks a partition's leader to hand over.
 	TransferLeader(context.Context, *v1.TransferLeaderRequest) (*v1.TransferLeaderResponse, error)
+	// DrainNode begins to move every replica of a node elsewhere.
 	DrainNode(context.Context, *v1.DrainNodeRequest) (*v1.DrainNodeResponse, error)
+	// RemoveNode takes a drained node out of the cluster.
 	RemoveNode(context.Context, *v1.RemoveNodeRequest) (*v1.RemoveNodeResponse, error)
+	// RebuildNode begins to replace every replica of a node by a fresh copy on the same node.
 	RebuildNode(context.Context, *v1.RebuildNodeRequest) (*v1.RebuildNodeResponse, error)
 }
 

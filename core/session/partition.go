@@ -36,6 +36,10 @@ func (b *outgoing) maybe() bool { return b.open || b.id != 0 }
 // refused as a gap. When a batch that was sent is given up, its sequence is a
 // hole that nothing may fill with other messages: the partition resets, that is
 // waits for its requests under way and goes on at sequence 0 of a newer epoch.
+//
+// Requests that overtake each other on the way are refused as gaps and sent
+// twice. So the window, how many may be under way, halves at a gap and grows by
+// one after every windowStep batches in order.
 type partition struct {
 	number     model.Partition
 	epoch      model.Epoch
@@ -43,13 +47,18 @@ type partition struct {
 	queue      []*outgoing
 	filling    *outgoing // open for more messages
 	inFlight   int
+	window     int // 1 up to the configured number in flight
+	smooth     int // batches acknowledged since the last gap or growth
 	recovering bool
 	resetting  bool
 }
 
+// windowStep is how many batches in order make the window grow.
+const windowStep = 64
+
 // next is the batch to be sent next and when; Never if that depends on an answer.
 func (q *partition) next(p *Producer) (*outgoing, model.Mono) {
-	if q.resetting || q.inFlight >= p.cfg.InFlight || (q.epoch == 0 && !p.cfg.NoProducer) {
+	if q.resetting || q.inFlight >= q.window || (q.epoch == 0 && !p.cfg.NoProducer) {
 		return nil, model.Never
 	}
 	for i, b := range q.queue {
@@ -162,6 +171,9 @@ func (p *Producer) published(q *partition, b *outgoing, r *call.PublishBatchResu
 		return // given up before; its outcome said that it may have been appended
 	}
 	q.remove(b)
+	if q.smooth++; q.smooth >= windowStep {
+		q.window, q.smooth = min(q.window+1, p.cfg.InFlight), 0
+	}
 	for i, m := range b.messages {
 		p.outcome(m, Outcome{Partition: q.number, Offset: r.Base + model.Offset(i), Duplicate: r.Duplicate})
 	}
@@ -193,6 +205,9 @@ func (p *Producer) refusedOrOpen(now model.Mono, q *partition, b *outgoing, err 
 			q.resetting = true
 		}
 		return
+	}
+	if err.Reason == model.ReasonSequenceGap && !q.recovering {
+		q.window, q.smooth = max(q.window/2, 1), 0
 	}
 	q.recovering = true
 	b.retryAt = now.Add(p.backoff.after(b.failures, err))

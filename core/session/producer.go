@@ -234,7 +234,7 @@ func (p *Producer) rotate() {
 func (p *Producer) partition(n model.Partition) *partition {
 	part := p.parts[n]
 	if part == nil {
-		part = &partition{number: n, epoch: p.epoch}
+		part = &partition{number: n, epoch: p.epoch, window: p.cfg.InFlight}
 		p.parts[n] = part
 		at, _ := slices.BinarySearchFunc(p.order, n, func(q *partition, n model.Partition) int {
 			return int(q.number) - int(n)

@@ -204,6 +204,29 @@ func TestProducerPipelinesAndBatches(t *testing.T) {
 	}
 }
 
+// TestProducerNarrowsItsWindow: where requests overtake each other all the time,
+// few are sent twice.
+func TestProducerNarrowsItsWindow(t *testing.T) {
+	r := newRig(1, ProducerConfig{MaxBatchMessages: 1, InFlight: 8}, 1)
+	r.run(time.Second)
+	gaps := 0
+	r.serve = func(c call.Client) (call.ClientResult, *model.Error) {
+		res, err := r.b.serve(c)
+		if err != nil && err.Reason == model.ReasonSequenceGap {
+			gaps++
+		}
+		return res, err
+	}
+	for i := range uint64(1000) {
+		_ = r.add("k", i+1)
+	}
+	r.run(time.Minute)
+	r.check(t)
+	if gaps > 200 {
+		t.Fatalf("%d gaps for 1000 batches", gaps)
+	}
+}
+
 func TestProducerLingers(t *testing.T) {
 	r := newRig(1, ProducerConfig{Linger: 50 * time.Millisecond}, 1)
 	r.run(time.Second)

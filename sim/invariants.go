@@ -164,7 +164,8 @@ func (v *invariants) machine(n *simNode, view *replica.View) {
 }
 
 // sending: a vote, asked for or granted, leaves only when the term and the vote
-// it speaks for are durable. A lost term would be campaigned in twice.
+// it speaks for are durable: a lost term would be campaigned in twice. And an
+// append is acknowledged only when it is durable.
 func (v *invariants) sending(n *simNode, to model.NodeID, packet []byte) {
 	p, err := core.DecodePacket(packet)
 	if err != nil {
@@ -183,6 +184,11 @@ func (v *invariants) sending(n *simNode, to model.NodeID, packet []byte) {
 		case msg.GetType() == pb.MsgVoteResp && !msg.GetReject():
 			v.durable(n, r)
 			v.judge(n, v.watch.VoteGrant(m.Group, r.Self(), msg.GetTerm(), model.ReplicaID(msg.GetTo())))
+		case msg.GetType() == pb.MsgAppResp && !msg.GetReject():
+			if last := r.View().Last; msg.GetIndex() > last {
+				v.w.violate("append durable before it is acknowledged", "%s acknowledges entry %d of group %d; durable is "+
+					"entry %d", n.id, msg.GetIndex(), m.Group, last)
+			}
 		}
 	}
 }

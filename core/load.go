@@ -21,6 +21,9 @@ type Loaded struct {
 	seen       uint64 // newest catalog version acted on
 }
 
+// Founded says that the folder is part of a cluster.
+func (l *Loaded) Founded() bool { return l.founding != nil }
+
 type loadedGroup struct {
 	definition definition
 	loader     *replica.Loader

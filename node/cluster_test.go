@@ -25,6 +25,7 @@ type cluster struct {
 	nodes map[model.NodeID]*testNode
 	names []model.NodeID
 	cfg   core.Config
+	notes []string // what nodes had to say
 }
 
 type testNode struct {
@@ -39,6 +40,7 @@ type testNode struct {
 	wake    model.Mono
 	lanes   map[node.Lane][]node.Work
 	replies map[uint64]*reply
+	fatal   func(error) // instead of failing the test
 }
 
 type reply struct {
@@ -86,18 +88,29 @@ func (c *cluster) at(d time.Duration, do func()) {
 }
 
 func (c *cluster) start(id model.NodeID) {
+	c.t.Helper()
+	if err := c.tryStart(id); err != nil {
+		c.t.Fatalf("open %s: %v", id, err)
+	}
+}
+
+func (c *cluster) tryStart(id model.NodeID) error {
 	n := c.nodes[id]
 	cfg := c.cfg
 	cfg.Self, cfg.Seed = id, uint64(len(id))*uint64(id[1])
 	h, err := node.Open(node.Config{Core: cfg, FS: n.disk.FS(), Journal: simdisk.NewEngine(n.disk.FS(), "journal"),
-		NewDisk: model.DiskID(id[1])*1000 + n.folders, Notice: func(s string) { c.t.Logf("%v %s: %s", time.Duration(c.now), id, s) }})
+		NewDisk: model.DiskID(id[1])*1000 + n.folders, Notice: func(s string) {
+			c.notes = append(c.notes, string(id)+": "+s)
+			c.t.Logf("%v %s: %s", time.Duration(c.now), id, s)
+		}})
 	if err != nil {
-		c.t.Fatalf("open %s: %v", id, err)
+		return err
 	}
 	n.host, n.journal, n.busy, n.wake = h, nil, false, model.Never
 	n.lanes, n.replies = map[node.Lane][]node.Work{}, map[uint64]*reply{}
 	n.life++
 	h.Start(n)
+	return nil
 }
 
 // wipe starts a node that is down with an empty folder.
@@ -197,7 +210,12 @@ func (n *testNode) Reply(id uint64, result call.ClientResult, err *model.Error) 
 	n.replies[id] = &reply{result, err}
 }
 
-func (n *testNode) Fatal(err error) { n.c.t.Fatalf("%s: %v", n.id, err) }
+func (n *testNode) Fatal(err error) {
+	if n.fatal == nil {
+		n.c.t.Fatalf("%s: %v", n.id, err)
+	}
+	n.fatal(err)
+}
 
 // until runs the world until cond holds, at most for a virtual minute.
 func (c *cluster) until(what string, cond func() bool) {

@@ -26,23 +26,34 @@ const (
 	manifestFile     = "MANIFEST"
 	checkpointPrefix = "checkpoint-"
 	segmentsDir      = "segments"
+	journalDir       = "journal"
 	frameMagic       = 0x4b444154 // "TADK"
 	frameHeader      = 12
 )
 
-const wipeAdvice = "nothing was changed; restore the file from a copy, or wipe this data folder " +
-	"and let the node be rebuilt from its peers"
+const wipeAdvice = "what was acknowledged may be missing here, so nothing was changed: move this data folder's " +
+	"content aside and let the node rejoin empty; its peers hold the data"
 
 var crcTable = crc32.MakeTable(crc32.Castagnoli)
 
-// identity is who this data folder is.
-type identity struct{ model.Incarnation }
+// identity is who this data folder is. It is written at open and on the
+// journal's lane, which never run at once.
+type identity struct {
+	model.Incarnation
+	// founded: this folder is part of a cluster. It is set before the core hears
+	// of it, so a founded folder without a founding has lost its journal.
+	founded bool
+	// refused is why the folder must not be used any more; "" while it may.
+	refused string
+}
 
 // Code implements wire.Coder.
 func (i *identity) Code(c *wire.Codec) {
-	c.Version(1)
+	c.Version(2)
 	wire.Uint(c, &i.Disk)
 	wire.Uint(c, &i.Boot)
+	c.Bool(&i.founded)
+	wire.String(c, &i.refused)
 }
 
 // manifest names what recovery starts from.
@@ -116,8 +127,7 @@ func readFile(f disk.FS, name string) ([]byte, error) {
 		return nil, fmt.Errorf("read %s: %w", name, err)
 	}
 	refuse := func(cause string) error {
-		return &record.Refused{File: name, Cause: cause,
-			Advice: wipeAdvice}
+		return &record.Refused{File: name, Cause: cause, Advice: wipeAdvice}
 	}
 	switch {
 	case len(frame) < frameHeader || binary.LittleEndian.Uint32(frame) != frameMagic:
@@ -147,7 +157,7 @@ func Open(cfg Config) (*Host, error) {
 	mark := record.Mark{Sequence: h.manifest.durable}
 	log, records, err := record.Open(cfg.Journal, h.manifest.generation, mark, h.nextID())
 	if err != nil {
-		return nil, err
+		return nil, inJournal(err)
 	}
 	h.log = log
 	h.recover.Generation = log.Generation()
@@ -161,6 +171,17 @@ func Open(cfg Config) (*Host, error) {
 	}
 	h.shard = core.New(cfg.Core)
 	return h, nil
+}
+
+// inJournal names the journal's files as the data folder does.
+func inJournal(err error) error {
+	var r *record.Refused
+	if !errors.As(err, &r) || r.File == journalDir {
+		return err
+	}
+	in := *r
+	in.File = journalDir + "/" + r.File
+	return &in
 }
 
 func (h *Host) identify() error {
@@ -177,9 +198,29 @@ func (h *Host) identify() error {
 	} else if err := wire.Decode(content, &id); err != nil {
 		return &record.Refused{File: identityFile, Cause: err.Error(), Advice: "this build cannot read the folder"}
 	}
+	if id.refused != "" {
+		return &record.Refused{File: identityFile, Cause: id.refused, Advice: wipeAdvice}
+	}
 	id.Boot++
-	h.manifest.self = id.Incarnation
+	h.identity, h.manifest.self = id, id.Incarnation
 	return writeFile(h.cfg.FS, identityFile, wire.Encode(&id))
+}
+
+// checkFounded holds what was loaded to what the identity knows.
+func (h *Host) checkFounded(loaded *core.Loaded) error {
+	switch {
+	case loaded.Founded() == h.identity.founded:
+		return nil
+	case h.identity.founded:
+		return &record.Refused{File: journalDir, Cause: "holds nothing of the cluster that this folder is part of, " +
+			"as " + identityFile + " says: files were removed", Advice: wipeAdvice}
+	}
+	return h.setFounded() // a crash came between the two
+}
+
+func (h *Host) setFounded() error {
+	h.identity.founded = true
+	return writeFile(h.cfg.FS, identityFile, wire.Encode(&h.identity))
 }
 
 // mustBeEmpty refuses a folder that lost its identity but not its data: to take
@@ -190,8 +231,9 @@ func (h *Host) mustBeEmpty() error {
 		return fmt.Errorf("look into the data folder: %w", err)
 	}
 	for _, f := range files {
-		if f.Name() == manifestFile || f.Name() == segmentsDir || strings.HasPrefix(f.Name(), checkpointPrefix) {
-			return &record.Refused{File: identityFile, Cause: "is missing, but the folder holds " + f.Name(),
+		name := f.Name()
+		if name == manifestFile || name == segmentsDir || name == journalDir || strings.HasPrefix(name, checkpointPrefix) {
+			return &record.Refused{File: identityFile, Cause: "is missing, but the folder holds " + name,
 				Advice: wipeAdvice}
 		}
 	}
@@ -200,14 +242,17 @@ func (h *Host) mustBeEmpty() error {
 
 func (h *Host) readManifest() error {
 	content, err := readFile(h.cfg.FS, manifestFile)
-	if err != nil || content == nil {
+	if err != nil {
 		return err
+	}
+	if content == nil {
+		return h.sweepCheckpoints()
 	}
 	if err := wire.Decode(content, &h.manifest); err != nil {
 		return &record.Refused{File: manifestFile, Cause: err.Error(), Advice: "this build cannot read the folder"}
 	}
-	if h.manifest.checkpoint == 0 {
-		return nil
+	if err := h.sweepCheckpoints(); err != nil || h.manifest.checkpoint == 0 {
+		return err
 	}
 	name := checkpointFile(h.manifest.checkpoint)
 	if h.recover.Checkpoint, err = readFile(h.cfg.FS, name); err != nil {
@@ -220,13 +265,34 @@ func (h *Host) readManifest() error {
 	return nil
 }
 
+// sweepCheckpoints removes those that the manifest does not name: a crash came
+// before the manifest that would have, or before the old one was removed.
+func (h *Host) sweepCheckpoints() error {
+	files, err := h.cfg.FS.ReadDir(".")
+	if err != nil {
+		return fmt.Errorf("look for old checkpoints: %w", err)
+	}
+	for _, f := range files {
+		name := f.Name()
+		if !strings.HasPrefix(name, checkpointPrefix) || name == checkpointFile(h.manifest.checkpoint) {
+			continue
+		}
+		if err := h.cfg.FS.Remove(name); err != nil {
+			return fmt.Errorf("remove an old checkpoint: %w", err)
+		}
+	}
+	return nil
+}
+
 // openStores opens each partition's segments, cut to what the checkpoint and the
 // journal account for, and removes those of partitions that are no more.
 func (h *Host) openStores() error {
 	loaded, marks, err := h.recover.Load(h.cfg.Core.Self, h.cfg.Core.Limits)
 	if err != nil {
-		return &record.Refused{File: "journal", Cause: err.Error(),
-			Advice: wipeAdvice}
+		return &record.Refused{File: journalDir, Cause: err.Error(), Advice: wipeAdvice}
+	}
+	if err := h.checkFounded(loaded); err != nil {
+		return err
 	}
 	h.recover.Loaded = loaded
 	if err := h.cfg.FS.MkdirAll(segmentsDir); err != nil {
@@ -234,6 +300,10 @@ func (h *Host) openStores() error {
 	}
 	for _, m := range marks {
 		s, err := segment.Open(h.cfg.FS, segmentDir(m.Group), m.Start, m.End)
+		var damaged *segment.Damaged
+		if errors.As(err, &damaged) {
+			return &record.Refused{File: damaged.File, Position: damaged.Position, Cause: damaged.Cause, Advice: wipeAdvice}
+		}
 		if err != nil {
 			return fmt.Errorf("open the segments of group %d: %w", m.Group, err)
 		}

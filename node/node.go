@@ -82,6 +82,7 @@ type Host struct {
 	work     *JournalWork
 	cp       *checkpoint
 	manifest manifest
+	identity identity // the journal lane's
 }
 
 // Start hands the shard its Start event. Env is called from now on.
@@ -183,7 +184,7 @@ func (h *Host) journal(op journalOp) {
 func (h *Host) DoJournal(ws []*JournalWork) (then func()) {
 	var upto uint64
 	var barrier *checkpoint
-	sync := false
+	sync, founding := false, false
 	err := func() error {
 		for _, w := range ws {
 			for i := range w.ops {
@@ -205,13 +206,17 @@ func (h *Host) DoJournal(ws []*JournalWork) (then func()) {
 					}
 					upto = op.sequence
 					sync = sync || op.sync
+					founding = founding || op.record.Type == uint8(core.RecordBootstrap)
 				}
 			}
 		}
 		if !sync {
 			return nil
 		}
-		return h.log.Sync()
+		if err := h.log.Sync(); err != nil || !founding {
+			return err
+		}
+		return h.setFounded()
 	}()
 	if err != nil {
 		return func() { h.env.Fatal(err) }

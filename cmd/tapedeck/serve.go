@@ -84,7 +84,7 @@ func (c *serveCmd) Run(ctx context.Context, std *stdio) error {
 		return n.shutdown(c.DrainTimeout)
 	case <-n.Failed():
 		n.kill()
-		return fmt.Errorf("node %s stopped: %w", c.ID, n.Failure())
+		return fmt.Errorf("node %s stopped: %w", c.ID, explainRefused(n.Failure(), c.Data))
 	}
 }
 
@@ -105,7 +105,7 @@ func startNode(cfg live.Config, dir string) (*localNode, error) {
 	n, err := live.Start(cfg)
 	if err != nil {
 		_ = fs.Close()
-		return nil, fmt.Errorf("node %s: %w", cfg.ID, err)
+		return nil, fmt.Errorf("node %s: %w", cfg.ID, explainRefused(err, dir))
 	}
 	return &localNode{n, fs}, nil
 }

@@ -91,7 +91,8 @@ type Record struct {
 // The host takes it from Log.Durable.
 type Mark struct{ Sequence uint64 }
 
-// Refused says why a journal must not be used: its damage may hide durable records.
+// Refused says why a journal, or the data folder it is in, must not be used: its
+// damage may hide durable records.
 type Refused struct {
 	File     string // as the engine names it; "" if none can be named
 	Position int64  // byte in File at which the damage begins
@@ -100,7 +101,7 @@ type Refused struct {
 }
 
 func (r *Refused) Error() string {
-	return fmt.Sprintf("journal refused: %s at byte %d: %s; %s", r.File, r.Position, r.Cause, r.Advice)
+	return fmt.Sprintf("data folder refused: %s at byte %d: %s; %s", r.File, r.Position, r.Cause, r.Advice)
 }
 
 const advice = "records that were acknowledged may be damaged or lost here, so nothing was changed: " +

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/tapedeck/tapedeck/disk/osdisk"
+	"github.com/tapedeck/tapedeck/disk/record"
+	"github.com/tapedeck/tapedeck/node"
+)
+
+// nodeCommands are about a node's data folder, while the node is not running.
+type nodeCommands struct {
+	Rebuild nodeRebuildCmd `cmd:"" help:"Set a refused data folder's content aside; the node then rejoins empty."`
+}
+
+// nodeRebuildCmd moves a folder's content aside.
+type nodeRebuildCmd struct {
+	Data string `help:"The stopped node's data folder." required:"" placeholder:"DIR"`
+	Yes  bool   `help:"Do not ask."`
+}
+
+// Run moves everything into DIR/refused-N. Nothing is deleted.
+func (c *nodeRebuildCmd) Run(_ context.Context, std *stdio) error {
+	fs, err := openFolder(c.Data)
+	if err != nil {
+		return err
+	}
+	defer fs.Close()
+	if !c.Yes {
+		fmt.Fprintf(std.Out, "The content of %s moves to a folder in it, and this node's replicas are made anew from\n"+
+			"its peers. Do this on one node at a time, while the others are up: what only this folder\n"+
+			"holds is not served any more. Type yes to go on: ", c.Data)
+		line, _ := bufio.NewReader(std.In).ReadString('\n') // an end of input is a no
+		if strings.TrimSpace(line) != "yes" {
+			return errors.New("nothing was changed; answer yes, or give --yes")
+		}
+	}
+	to, err := node.SetAside(fs)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w; run the command again, it takes what is left", err)
+	case to == "":
+		fmt.Fprintln(std.Out, "The folder is empty already: start the node.")
+	default:
+		fmt.Fprintf(std.Out, "All of it is in %s/%s now. Start the node: it rejoins by itself.\n"+
+			"Remove that folder once the node has caught up.\n", c.Data, to)
+	}
+	return nil
+}
+
+// openFolder locks a folder that must be there.
+func openFolder(dir string) (*osdisk.FS, error) {
+	if st, err := os.Stat(dir); err != nil || !st.IsDir() {
+		return nil, fmt.Errorf("--data: %s is no folder", dir)
+	}
+	return osdisk.Open(dir)
+}
+
+// explainRefused says of a refused data folder what a person can do.
+func explainRefused(err error, dir string) error {
+	var r *record.Refused
+	if !errors.As(err, &r) {
+		return err
+	}
+	return fmt.Errorf("the data folder is refused, so this node does not start\n"+
+		"  file:     %s/%s\n  position: byte %d\n  cause:    %s\n  what now: %s:\n"+
+		"            tapedeck node rebuild --data %s",
+		dir, r.File, r.Position, r.Cause, r.Advice, dir)
+}

@@ -1,0 +1,148 @@
+package main
+
+import (
+	"bytes"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tapedeck/tapedeck/core/model"
+	"github.com/tapedeck/tapedeck/node/live"
+)
+
+// restartable is a node of a test cluster that can be started again at its place.
+type restartable struct {
+	t     *testing.T
+	dir   string
+	peers []model.Node
+	self  model.Node
+}
+
+func (r *restartable) start() (*localNode, error) {
+	l, err := net.Listen("tcp", r.self.Address)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	n, err := startNode(live.Config{ID: r.self.ID, Peers: r.peers, Listener: l,
+		Log: slog.New(slog.DiscardHandler)}, r.dir)
+	if err != nil {
+		_ = l.Close()
+	}
+	return n, err
+}
+
+// lastOf takes a node of a cluster down and says how to start it again.
+func lastOf(t *testing.T, c *cluster, dir string) *restartable {
+	t.Helper()
+	r := &restartable{t: t}
+	for _, n := range c.nodes {
+		r.self = model.Node{ID: n.ID(), Address: strings.TrimPrefix(n.URL(), "http://")}
+		r.peers = append(r.peers, r.self)
+	}
+	r.dir = filepath.Join(dir, string(r.self.ID))
+	c.kill(c.nodes[len(c.nodes)-1])
+	return r
+}
+
+// journalFile is the first file of a journal, with more than a start in it.
+func journalFile(t *testing.T, dir string) string {
+	t.Helper()
+	found := ""
+	err := filepath.WalkDir(filepath.Join(dir, "journal"), func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || found != "" {
+			return err
+		}
+		if info, err := d.Info(); err == nil && info.Size() > 200 {
+			found = path
+		}
+		return nil
+	})
+	if err != nil || found == "" {
+		t.Fatalf("no journal file in %s: %v", dir, err)
+	}
+	return found
+}
+
+func tapedeck(t *testing.T, in string, args ...string) (code int, out string) {
+	t.Helper()
+	var b bytes.Buffer
+	code = run(t.Context(), args, &stdio{strings.NewReader(in), &b, &b})
+	return code, b.String()
+}
+
+func TestADamagedFolderExplainsItselfAndIsRebuilt(t *testing.T) {
+	dir := t.TempDir()
+	c := startTestCluster(t, 3, dir)
+	call := caller{t, c.nodes[0].URL()}
+	call.call("/v1/topics", `{"name":"orders","partitions":1}`)
+	for range 5 {
+		call.call("/v1/topics/orders/publish", `{"topic":"orders","messages":[{"payload":"dg=="}]}`)
+	}
+	n3 := lastOf(t, c, dir)
+	file := journalFile(t, n3.dir)
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b[100] ^= 4
+	if err := os.WriteFile(file, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// The command of its own, as a person would start it.
+	peers := ""
+	for _, p := range n3.peers {
+		peers += string(p.ID) + "=" + p.Address + ","
+	}
+	code, said := tapedeck(t, "", "serve", "--id", "n3", "--data", n3.dir, "--listen", n3.self.Address,
+		"--peers", strings.TrimSuffix(peers, ","))
+	for _, want := range []string{file, "position: byte ", "cause: ", "tapedeck node rebuild --data " + n3.dir} {
+		if code != 1 || !strings.Contains(said, want) {
+			t.Fatalf("serve on a damaged folder: exit code %d, and without %q: %s", code, want, said)
+		}
+	}
+	if code, said := tapedeck(t, "no\n", "node", "rebuild", "--data", n3.dir); code != 1 ||
+		!strings.Contains(said, "nothing was changed") {
+		t.Fatalf("%d %s", code, said)
+	}
+	if code, said := tapedeck(t, "", "node", "rebuild", "--data", n3.dir, "--yes"); code != 0 {
+		t.Fatalf("%d %s", code, said)
+	}
+	aside := strings.Replace(file, n3.dir, filepath.Join(n3.dir, "refused-1"), 1)
+	if got, err := os.ReadFile(aside); err != nil || !bytes.Equal(got, b) {
+		t.Fatalf("the damaged file was not kept: %v", err)
+	}
+	again, err := n3.start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := again.shutdown(10 * time.Second); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := again.WaitReady(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	got := caller{t, again.URL()}.call("/v1/topics/orders/fetch", `{"topic":"orders","partition":0,"offset":"0"}`)
+	if messages := got["messages"].([]any); len(messages) != 5 {
+		t.Fatalf("fetched through the rebuilt node: %v", got)
+	}
+}
+
+func TestRebuildNeedsAStoppedNodeAndAFolder(t *testing.T) {
+	dir := t.TempDir()
+	startTestCluster(t, 1, dir)
+	if code, said := tapedeck(t, "", "node", "rebuild", "--yes", "--data", filepath.Join(dir, "n1")); code != 1 ||
+		!strings.Contains(said, "in use") {
+		t.Fatalf("%d %s", code, said)
+	}
+	if code, said := tapedeck(t, "", "node", "rebuild", "--yes", "--data", filepath.Join(dir, "no")); code != 1 ||
+		!strings.Contains(said, "no folder") {
+		t.Fatalf("%d %s", code, said)
+	}
+}

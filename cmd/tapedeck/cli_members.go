@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -18,7 +19,7 @@ type nodeCommands struct {
 	List    nodeListCmd    `cmd:"" help:"List nodes with what they hold and lead."`
 	Drain   nodeDrainCmd   `cmd:"" help:"Move everything away from a node, which then can be removed."`
 	Remove  nodeRemoveCmd  `cmd:"" help:"Take a drained node out of the cluster."`
-	Rebuild nodeRebuildCmd `cmd:"" help:"Replace every replica of a node by a fresh copy from the others."`
+	Rebuild nodeRebuildCmd `cmd:"" help:"Replace a node's replicas by fresh copies from the others; --data for a refused one."`
 }
 
 // waitFlags are those of commands that begin what takes its time.
@@ -254,11 +255,18 @@ func (c *nodeRemoveCmd) Run(ctx context.Context, std *stdio) error {
 type nodeRebuildCmd struct {
 	clientFlags
 	waitFlags
-	Node string `arg:"" help:"The node; it must be running."`
+	Node string `arg:"" optional:"" help:"The node, if it is running."`
+	asideFlags
 }
 
 // Run rebuilds the node.
 func (c *nodeRebuildCmd) Run(ctx context.Context, std *stdio) error {
+	switch {
+	case (c.Node == "") == (c.Data == ""):
+		return errors.New("name a running node, or give --data with the folder of one that does not start")
+	case c.Data != "":
+		return c.setAside(std)
+	}
 	return c.with(ctx, std, func(ctx context.Context, cl *client.Client, p *printer) error {
 		if err := cl.RebuildNode(ctx, c.Node); err != nil {
 			return err

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -13,19 +12,14 @@ import (
 	"github.com/tapedeck/tapedeck/node"
 )
 
-// nodeCommands are about a node's data folder, while the node is not running.
-type nodeCommands struct {
-	Rebuild nodeRebuildCmd `cmd:"" help:"Set a refused data folder's content aside; the node then rejoins empty."`
-}
-
-// nodeRebuildCmd moves a folder's content aside.
-type nodeRebuildCmd struct {
-	Data string `help:"The stopped node's data folder." required:"" placeholder:"DIR"`
+// asideFlags are those of node rebuild for a node that is not running.
+type asideFlags struct {
+	Data string `help:"Data folder of a node that does not start: its content is set aside." placeholder:"DIR"`
 	Yes  bool   `help:"Do not ask."`
 }
 
-// Run moves everything into DIR/refused-N. Nothing is deleted.
-func (c *nodeRebuildCmd) Run(_ context.Context, std *stdio) error {
+// setAside moves everything into DIR/refused-N. Nothing is deleted.
+func (c *asideFlags) setAside(std *stdio) error {
 	fs, err := openFolder(c.Data)
 	if err != nil {
 		return err

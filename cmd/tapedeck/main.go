@@ -27,8 +27,6 @@ type root struct {
 	Dev   devCmd   `cmd:"" help:"Run a whole cluster in this process, to try things out."`
 	Demo  demoCmd  `cmd:"" help:"Show publish, pull, ack, replay and failover on a cluster of its own."`
 
-	Node nodeCommands `cmd:"" help:"Look after a stopped node's data folder."`
-
 	clientCommands
 }
 

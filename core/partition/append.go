@@ -10,40 +10,65 @@ import (
 // append takes a publish: check, dedupe, stamp, propose. The answer comes with
 // apply, or at once when nothing has to be appended.
 func (m *Machine) append(h group.Host, ref group.Ref, req *call.Append) {
-	l := m.lead
-	if l == nil {
+	if m.lead == nil {
 		h.Reply(ref, nil, h.NotLeader())
 		return
 	}
+	if v := m.admit(h, ref, req, true); v != nil && v.Producer() != 0 {
+		m.follow(h, v.Producer())
+	}
+}
+
+// admit is append for a leader; patient says that the batch may wait for one
+// before it. It returns the batch if it was proposed.
+func (m *Machine) admit(h group.Host, ref group.Ref, req *call.Append, patient bool) batch.View {
+	l := m.lead
 	v, err := m.checkBatch(req.Batch)
 	if err != nil {
 		h.Reply(ref, nil, err)
-		return
+		return nil
 	}
 	if l.broken {
 		h.Reply(ref, nil, unavailable("the leader is taking its bearings after an entry that was refused"))
-		return
+		return nil
 	}
 	if l.waiting >= m.cfg.Limits.Waiting {
 		h.Reply(ref, nil, throttled(retrySoon, "too many publishes wait for this partition"))
-		return
+		return nil
 	}
 	to := standing{}
 	if v.Producer() != 0 {
+		if patient && m.wait(h, ref, v, req.Start) {
+			return nil
+		}
 		if !m.dedupe(h, ref, v, req.Start) {
-			return
+			return nil
 		}
 		to = standing{true, v.Epoch(), v.Sequence() + model.Sequence(v.Count())}
 	}
 	if err := m.checkMap(h, v); err != nil {
 		h.Reply(ref, nil, err)
-		return
+		return nil
 	}
-	m.proposeBatch(h, ref, v, req.Start, to)
+	if !m.proposeBatch(h, ref, v, req.Start, to) {
+		return nil
+	}
+	return v
 }
 
-// proposeBatch stamps and proposes; to is the producer's standing after it.
-func (m *Machine) proposeBatch(h group.Host, ref group.Ref, v batch.View, start bool, to standing) {
+// wait keeps a batch that came before its predecessor.
+func (m *Machine) wait(h group.Host, ref group.Ref, v batch.View, start bool) bool {
+	f := fitOf(m.lead.standing(&m.st, v.Producer()), v, start)
+	if f != fitGap && f != fitUnknown || !m.lead.keep(h.Now(), ref, v, start) {
+		return false
+	}
+	m.wake(h, m.lead.early[0].until)
+	return true
+}
+
+// proposeBatch stamps and proposes; to is the producer's standing after it. It
+// has answered if it returns false.
+func (m *Machine) proposeBatch(h group.Host, ref group.Ref, v batch.View, start bool, to standing) bool {
 	l := m.lead
 	if l.activeBytes > 0 && l.activeBytes+uint64(len(v)) > m.rollBytes() {
 		m.proposeRoll(h)
@@ -63,7 +88,7 @@ func (m *Machine) proposeBatch(h group.Host, ref group.Ref, v batch.View, start 
 	v.StampWith(l.next, at, flags)
 	if !h.Propose(v) {
 		h.Reply(ref, nil, throttled(retrySoon, "replication is behind"))
-		return
+		return false
 	}
 	l.clock.move(at, untrusted)
 	p := l.push(proposal{data: v, producer: v.Producer(), batch: true}, ref)
@@ -79,6 +104,7 @@ func (m *Machine) proposeBatch(h group.Host, ref group.Ref, v batch.View, start 
 		l.tendAt = m.due(h)
 		m.wake(h, l.tendAt)
 	}
+	return true
 }
 
 func (m *Machine) checkBatch(b []byte) (batch.View, *model.Error) {

@@ -111,6 +111,8 @@ func TestSequenceRulesAgainstPending(t *testing.T) {
 	second := h.Call(&call.Append{Batch: messages(2, from(1, 1, 2))})
 	retry := h.Call(&call.Append{Batch: messages(2, from(1, 1, 0))})
 	gap := h.Call(&call.Append{Batch: messages(2, from(1, 1, 5))})
+	waiting(t, h, gap)
+	h.Advance(earlyWait)
 	wantErr(t, answered(t, h, gap).Err, model.FailedPrecondition, model.ReasonSequenceGap)
 	if e := h.Answers[gap].Err.Expected; e != 4 {
 		t.Errorf("gap expects %d, want 4", e)

@@ -5,7 +5,8 @@
 //   - the state that every replica derives from the same entries (state.go,
 //     producer.go) and its snapshot (snapshot.go);
 //   - the leader's speculative view ahead of it (leader.go, append.go), the
-//     proposals of retention (retain.go);
+//     what came before its predecessor (early.go), proposals of retention
+//     (retain.go);
 //   - answers to readers, from the newest batches kept in memory or from the
 //     stored segments (hot.go, read.go, locate.go).
 //
@@ -32,7 +33,8 @@
 //     again at apply against the replicated settings, so a leader with an old
 //     map cannot delete too much.
 //   - Memory: recent batches up to Limits.HotBytes (or one batch), publishes and
-//     readers waiting up to Limits.Waiting each, producers up to MaxProducers.
+//     readers waiting up to Limits.Waiting each, batches that wait for their
+//     predecessor up to 16 MiB, producers up to MaxProducers.
 //
 // Units: offsets and sequences count messages, sizes are bytes, moments are
 // nanoseconds (model.Wall in the log, model.Mono for waiting).

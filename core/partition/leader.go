@@ -42,6 +42,9 @@ type leader struct {
 	expiring bool     // an expiry is
 	tendAt   model.Mono
 
+	early      []early // wait for their predecessor, in order of arrival
+	earlyBytes int
+
 	spareAhead    []*ahead
 	spareProposal []*proposal
 }
@@ -204,6 +207,10 @@ func (l *leader) attach(p *proposal, ref group.Ref) {
 }
 
 func (l *leader) cancel(ref group.Ref) {
+	if i := slices.IndexFunc(l.early, func(e early) bool { return e.ref == ref }); i >= 0 {
+		l.release(i)
+		return
+	}
 	for _, p := range l.live() {
 		if i := slices.Index(p.refs, ref); i >= 0 {
 			p.refs[i] = nobody // the places of the others stay theirs

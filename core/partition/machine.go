@@ -107,7 +107,7 @@ func (m *Machine) HotBytes() int { return m.hot.bytes }
 // Waiting counts the requests held: publishes and fences, and readers.
 func (m *Machine) Waiting() (appends, readers int) {
 	if m.lead != nil {
-		appends = m.lead.waiting
+		appends = m.lead.waiting + len(m.lead.early)
 	}
 	return appends, len(m.readers)
 }
@@ -228,6 +228,7 @@ func (m *Machine) LeaderStop(h group.Host) {
 	if l == nil {
 		return
 	}
+	l.dropEarly(h)
 	for _, p := range l.live() {
 		for _, ref := range p.refs {
 			if ref == nobody {
@@ -257,8 +258,11 @@ func (m *Machine) CatalogChanged(h group.Host) {
 func (m *Machine) Tick(h group.Host) {
 	m.wakeAt = model.Never
 	m.expireReaders(h)
-	if l := m.lead; l != nil && l.tendAt <= h.Now() {
-		m.tend(h)
+	if l := m.lead; l != nil {
+		m.expireEarly(h)
+		if l.tendAt <= h.Now() {
+			m.tend(h)
+		}
 	}
 	m.arm(h)
 }
@@ -276,6 +280,9 @@ func (m *Machine) arm(h group.Host) {
 	at := model.Never
 	if m.lead != nil {
 		at = m.lead.tendAt
+		if len(m.lead.early) > 0 {
+			at = min(at, m.lead.early[0].until)
+		}
 	}
 	for _, r := range m.parked {
 		at = min(at, r.until)

@@ -27,6 +27,9 @@ import (
 	"github.com/tapedeck/tapedeck/core/model"
 )
 
+// moment is how long Do lets pass for an answer that does not come at once.
+const moment = 100 * time.Millisecond
+
 // Epoch is the wall clock a new Host begins with: 2027-01-15 08:00 UTC.
 const Epoch model.Wall = 1_800_000_000 * 1e9
 
@@ -188,6 +191,9 @@ func (h *Host) Do(req call.Request) (call.Response, *model.Error) {
 	ref := h.Call(req)
 	if _, ok := h.Answers[ref]; !ok {
 		h.Settle()
+	}
+	if _, ok := h.Answers[ref]; !ok {
+		h.Advance(moment) // for what waits for something before it
 	}
 	a, ok := h.Answers[ref]
 	if !ok {

@@ -22,6 +22,7 @@ type clientCommands struct {
 	Cluster      clusterCommands      `cmd:"" help:"Look at the cluster."`
 	Partition    partitionCommands    `cmd:"" help:"Move partitions between nodes, or their leadership."`
 	Node         nodeCommands         `cmd:"" help:"List, drain, remove and rebuild nodes."`
+	Bench        benchCommands        `cmd:"" help:"Load a running cluster and say how fast it is."`
 }
 
 // clientFlags are every client command's.

@@ -48,6 +48,7 @@ type serveCmd struct {
 	Listen    string            `help:"Address to serve clients and peers at." default:"127.0.0.1:7070"`
 	Peers     map[string]string `help:"${peers_help}" required:"" placeholder:"n1=HOST:PORT,n2=…" mapsep:","`
 	Bootstrap bool              `help:"${bootstrap_help}"`
+	Pprof     string            `help:"Address to serve Go's profiles at." placeholder:"HOST:PORT"`
 }
 
 // Run serves until ctx ends or the node fails.
@@ -60,6 +61,13 @@ func (c *serveCmd) Run(ctx context.Context, std *stdio) error {
 			return fmt.Errorf("--peers: %s=%s: %w; write name=host:port", id, c.Peers[id], err)
 		}
 		peers = append(peers, model.Node{ID: model.NodeID(id), Address: c.Peers[id]})
+	}
+	if c.Pprof != "" {
+		stop, err := serveProfiles(c.Pprof)
+		if err != nil {
+			return fmt.Errorf("--pprof: %w", err)
+		}
+		defer stop()
 	}
 	l, err := net.Listen("tcp", c.Listen)
 	if err != nil {

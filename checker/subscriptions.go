@@ -303,7 +303,12 @@ func (sp *subPart) split() []epoch {
 	for i := range sp.events {
 		e := &sp.events[i]
 		if e.by >= sp.wild && e.by != Open {
-			continue
+			if e.kind != eventAck || e.call >= sp.wild {
+				continue
+			}
+			// Carried out before that seek, and seen by then, or after it.
+			open := *e
+			open.by, e = Open, &open
 		}
 		if k, told := sp.epochOf(e); told {
 			epochs[k].events = append(epochs[k].events, *e)

@@ -12,8 +12,8 @@ import (
 )
 
 // Founding a cluster. A node with an empty folder founds only when every
-// configured peer says that its folder is empty, too, or when told to by
-// Config.Bootstrap. What it founds names each node's data folder, so nodes that
+// configured peer says that its folder is empty, too, and that it would found the
+// same, or when told to by Config.Bootstrap. What it founds names each node's data folder, so nodes that
 // heard the same answers found the same cluster, and a node that finds itself
 // named, by folder, in a peer's founding takes it over. A wiped node has a new
 // folder id, is not named, and stays out: the empty voter it would otherwise
@@ -35,7 +35,7 @@ func (s *Shard) helloed(p *peer, h *hello) {
 		p.warned = true
 		s.note("node %s is configured with other peers than this node: give every node the same list", p.node.ID)
 	}
-	p.empty = h.founding == nil
+	p.empty, p.backs = h.founding == nil, h.backs
 	switch {
 	case s.founding == nil && h.join != nil && h.founding != nil:
 		s.join(h.founding, h.join, h.version)
@@ -56,17 +56,20 @@ func (s *Shard) helloed(p *peer, h *hello) {
 
 // joinFounding takes over a peer's founding that names this data folder.
 func (s *Shard) joinFounding(p *peer, f *meta.Founding) {
-	for _, n := range f.Nodes {
-		if n.ID == s.cfg.Self && n.Disk == s.self.Disk {
-			s.found(f)
-			return
-		}
+	if s.named(f) {
+		s.found(f)
+		return
 	}
 	if !p.warned {
 		p.warned = true
 		s.note("this data folder is empty, and node %s belongs to cluster %x, which does not know it: "+
 			"this node joins with new replicas once the cluster takes it in", p.node.ID, f.Cluster)
 	}
+}
+
+// named says whether a founding names this data folder.
+func (s *Shard) named(f *meta.Founding) bool {
+	return slices.ContainsFunc(f.Nodes, func(n model.Node) bool { return n.ID == s.cfg.Self && n.Disk == s.self.Disk })
 }
 
 // isFounder says that a peer's folder is named by the founding: it takes the
@@ -81,14 +84,15 @@ func (s *Shard) isFounder(p *peer) bool {
 }
 
 // beginMetaAgain replaces this node's replica of meta, which is out of its group
-// and so cannot learn it from the catalog.
+// and so cannot learn it from the catalog. One record does both: with a crash
+// between two, the node would find no replica and begin as the founder it was.
 func (s *Shard) beginMetaAgain(g *model.Group, version uint64) {
 	m := s.byGroup[model.MetaGroup]
 	id, here := s.replicaHere(g)
 	if m == nil || !here || id == m.r.Self() || version <= s.seen || version <= s.meta.Catalog().Version() {
 		return
 	}
-	s.dropMember(m, version)
+	s.endMember(m)
 	s.createMember(*g, version)
 	s.version = s.meta.Catalog().Version()
 }
@@ -101,33 +105,58 @@ func (s *Shard) join(f *meta.Founding, g *model.Group, version uint64) {
 	s.foundThen(f, func() { s.createMember(*g, version) })
 }
 
-// maybeFound founds when every peer has said that it is empty.
+// maybeFound founds when every configured peer has said that it is empty, and
+// that it would found the very same cluster. An empty answer alone grows old: by
+// the time it counts, its sender may have founded with others. One that would
+// found this cluster can only ever have founded this one.
 func (s *Shard) maybeFound() {
 	if s.founding != nil || s.foundSeq != 0 {
 		return
 	}
-	nodes := []model.Node{s.selfNode()}
-	missing := 0
-	for _, p := range s.peers {
-		if p.inc.Boot != 0 && p.empty {
-			n := p.node
-			n.Disk = p.inc.Disk
-			nodes = append(nodes, n)
-		} else {
-			missing++
+	f, missing := s.mayFound()
+	backs := f.Cluster
+	if missing > 0 {
+		backs = 0
+	}
+	if backs != s.backs {
+		s.backs = backs
+		for _, p := range s.peers {
+			s.sendHello(p, false)
 		}
 	}
 	if missing > 0 && (!s.cfg.Bootstrap || s.now.Mono.Sub(s.started) < bootstrapWait) {
 		return
 	}
-	f := &meta.Founding{Nodes: nodes, Coordinators: s.cfg.Coordinators}
-	slices.SortFunc(f.Nodes, func(a, b model.Node) int { return compare(a.ID, b.ID) })
-	f.Cluster = clusterID(f.Nodes)
+	for _, p := range s.peers {
+		if !p.later && missing == 0 && p.backs != backs {
+			return
+		}
+	}
 	if err := f.Validate(); err != nil {
 		s.note("this cluster cannot be founded: %v", err)
 		return
 	}
 	s.found(f)
+}
+
+// mayFound is what this node would found with the peers that are known to be
+// empty, and how many it lacks. Who is not configured here has to join.
+func (s *Shard) mayFound() (f *meta.Founding, missing int) {
+	f = &meta.Founding{Nodes: []model.Node{s.selfNode()}, Coordinators: s.cfg.Coordinators}
+	for _, p := range s.peers {
+		switch {
+		case p.later:
+		case p.inc.Boot != 0 && p.empty:
+			n := p.node
+			n.Disk = p.inc.Disk
+			f.Nodes = append(f.Nodes, n)
+		default:
+			missing++
+		}
+	}
+	slices.SortFunc(f.Nodes, func(a, b model.Node) int { return compare(a.ID, b.ID) })
+	f.Cluster = clusterID(f.Nodes)
+	return f, missing
 }
 
 func (s *Shard) selfNode() model.Node {

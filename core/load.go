@@ -157,6 +157,11 @@ func (s *Shard) start(rec *Recovered) {
 		s.journal.bytes += int64(len(rec.Records[i].Payload)) + 96
 	}
 	s.founding, s.seen = l.founding, l.seen
+	if s.founding != nil && l.groups[model.MetaGroup] == nil && !s.named(s.founding) {
+		// It was let join, and crashed before its first replica was durable: it has
+		// promised nothing, and asks again.
+		s.founding = nil
+	}
 	for _, id := range slices.Sorted(maps.Keys(l.groups)) {
 		g := l.groups[id]
 		if err := s.addMember(g.definition, g.loader); err != nil {

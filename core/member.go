@@ -128,6 +128,8 @@ func (s *Shard) followCatalog() {
 		case here && id == m.r.Self():
 		case m.id == model.MetaGroup && !here:
 			s.note("this node was removed from the cluster; stop it")
+		case m.id == model.MetaGroup:
+			s.endMember(m) // below it begins again, in one record
 		default:
 			s.dropMember(m, cat.Version())
 		}
@@ -151,6 +153,15 @@ func (s *Shard) createMember(g model.Group, version uint64) {
 
 func (s *Shard) dropMember(m *member, version uint64) {
 	s.seen = max(s.seen, version)
+	s.endMember(m)
+	s.journalAppend(JournalRecord{Type: RecordDrop, Group: m.id, Index: version}, false)
+	if m.g.group.Kind == model.GroupPartition {
+		s.emit(SegmentReset{Group: m.id, Remove: true})
+	}
+}
+
+// endMember forgets a replica and answers who waits for it.
+func (s *Shard) endMember(m *member) {
 	m.r.Stop()
 	m.gone = true
 	delete(s.byGroup, m.id)
@@ -159,10 +170,6 @@ func (s *Shard) dropMember(m *member, version uint64) {
 			s.members = append(s.members[:i:i], s.members[i+1:]...)
 			break
 		}
-	}
-	s.journalAppend(JournalRecord{Type: RecordDrop, Group: m.id, Index: version}, false)
-	if m.g.group.Kind == model.GroupPartition {
-		s.emit(SegmentReset{Group: m.id, Remove: true})
 	}
 	for _, ref := range slices.Sorted(maps.Keys(s.refs)) {
 		if s.refs[ref].member == m {

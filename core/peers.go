@@ -21,6 +21,7 @@ type peer struct {
 	node       model.Node
 	inc        model.Incarnation // zero: unknown
 	empty      bool              // it said so, in the incarnation above
+	backs      uint64            // the cluster it would found, as it said then
 	heard      model.Mono        // last packet
 	known      bool              // heard is set
 	registered model.DiskID      // its folder as the catalog names it
@@ -68,6 +69,7 @@ type hello struct {
 	answer   bool // please answer
 	peers    uint64
 	address  string
+	backs    uint64         // empty: the cluster this node would found; 0: none yet
 	founding *meta.Founding // nil: my folder is empty
 	join     *model.Group   // the meta group, for one that was let join,
 	version  uint64         // as of this version of the catalog
@@ -77,6 +79,7 @@ func (h *hello) Code(c *wire.Codec) {
 	c.Bool(&h.answer)
 	wire.Uint(c, &h.peers)
 	wire.String(c, &h.address)
+	wire.Uint(c, &h.backs)
 	founded := h.founding != nil
 	c.Bool(&founded)
 	if founded {
@@ -170,7 +173,8 @@ func (s *Shard) sendHelloWith(p *peer, answer bool, join *model.Group) {
 	c := wire.Codec{}
 	(&header{from: s.self, wall: s.now.Wall}).Code(&c)
 	item(&c, itemHello)
-	h := hello{answer: answer, peers: s.peersHash(), address: s.selfNode().Address, founding: s.founding, join: join}
+	h := hello{answer: answer, peers: s.peersHash(), address: s.selfNode().Address, backs: s.backs,
+		founding: s.founding, join: join}
 	if join != nil {
 		h.version = s.meta.Catalog().Version()
 	}
@@ -249,7 +253,7 @@ func (s *Shard) incarnation(p *peer, inc model.Incarnation) bool {
 		s.peerDown(p.node.ID) // whatever was under way there died with it
 		s.forgetAsks(p.node.ID)
 	}
-	p.inc, p.empty, p.seen = inc, false, window{}
+	p.inc, p.empty, p.backs, p.seen = inc, false, 0, window{}
 	return true
 }
 

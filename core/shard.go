@@ -23,6 +23,7 @@ type Shard struct {
 
 	founding *meta.Founding // nil: this folder is not part of a cluster yet
 	foundSeq uint64         // journal sequence of the founding, while under way
+	backs    uint64         // the cluster this node would found with all its peers; 0: some are missing
 	meta     *meta.Machine
 	version  uint64 // catalog version last looked at
 	seen     uint64 // newest catalog version that replicas were created or dropped by

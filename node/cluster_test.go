@@ -4,6 +4,7 @@ import (
 	"container/heap"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -323,6 +324,49 @@ func TestPublishPullAckSeekAcrossNodes(t *testing.T) {
 	r := must[*call.PullResult](t)(c.call("n3", &call.Pull{Subscription: "orders/audit", Member: "a"}))
 	if len(r.Ranges) == 0 || r.Ranges[0].From != 0 {
 		t.Fatalf("after a seek to earliest: %+v", r)
+	}
+}
+
+// What is acked ahead of the cursor is not delivered again, and pulls reach
+// beyond it: over small batches and over one large one.
+func TestAcksAheadAcrossNodes(t *testing.T) {
+	c := newCluster(t, 3, core.Limits{})
+	c.createTopic("orders", 1, 3)
+	var messages []batch.Message
+	for i := range 60 {
+		messages = append(messages, batch.Message{Key: []byte("k"), Payload: []byte(fmt.Sprint("m", i))})
+	}
+	must[*call.PublishResult](t)(c.call("n1", &call.Publish{Topic: "orders", Messages: messages[:40]}))
+	for _, m := range messages[40:] {
+		c.publish("n2", "orders", "k", string(m.Payload))
+	}
+	must[*call.CreateSubscriptionCallResult](t)(c.call("n2", &call.CreateSubscriptionCall{Topic: "orders", Name: "audit"}))
+	pull := func(via model.NodeID, most uint32) (generation model.Generation, got []model.Offset) {
+		r := must[*call.PullResult](t)(c.call(via, &call.Pull{Subscription: "orders/audit", Member: "a", MaxMessages: most}))
+		for _, g := range r.Ranges {
+			for o := g.From; o < g.To; o++ {
+				if !slices.ContainsFunc(g.Batches, func(v batch.View) bool { return v.Base() <= o && o < v.Next() }) {
+					t.Fatalf("offset %d of %+v came without its batch", o, g.Range)
+				}
+				got = append(got, o)
+			}
+		}
+		return r.Generation, got
+	}
+	generation, _ := pull("n1", 100)
+	ack := &call.Ack{Subscription: "orders/audit", Member: "a", Generation: generation}
+	for o := model.Offset(1); o < 50; o++ {
+		if o != 20 {
+			ack.Offsets = append(ack.Offsets, call.PartitionOffset{Offset: o})
+		}
+	}
+	must[*call.AckCallResult](t)(c.call("n2", ack))
+	for _, id := range c.names { // the coordinator's memory is lost, what it replicated is not
+		c.crash(id)
+		c.start(id)
+	}
+	if _, got := pull("n3", 4); !slices.Equal(got, []model.Offset{0, 20, 50, 51}) {
+		t.Fatalf("pulled %v", got)
 	}
 }
 

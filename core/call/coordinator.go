@@ -28,18 +28,20 @@ type Grant struct {
 }
 
 // Granted answers Grant. With a PullSequence seen before, Ranges are those of
-// the first answer, ends included; else each is open-ended and the gateway
-// reads on from From. Ranges rotate from grant to grant so that no partition starves.
+// the first answer, one per partition, to be read up to their ends; else the
+// gateway reads on from From, up to To if that is not 0. Either way it leaves out
+// what is Acked. Ranges rotate from grant to grant so that no partition starves.
 type Granted struct {
 	Member     model.MemberID
 	Generation model.Generation
 	Replay     bool
 	Ranges     []Range
+	Acked      []Range // within Ranges, by partition, ascending
 	Skipped    []Range // told until confirmed by the next pull
 }
 
 // Deliver tells the coordinator what a pull is about to hand out; only after its
-// answer may the gateway do so. Skips are ranges found to lie below the log's start.
+// answer may the gateway do so. Ranges of one partition ascend. Skips are ranges found to lie below the log's start.
 type Deliver struct {
 	Target
 	Member       model.MemberID
@@ -49,8 +51,9 @@ type Deliver struct {
 	Skips        []Range
 }
 
-// Delivered answers Deliver: the ranges that may go out (those of partitions no
-// longer owned, or moved by a seek meanwhile, are left out), and what was skipped.
+// Delivered answers Deliver: the ranges that may go out, each a part of one of
+// Deliver's (without what is acked, and without those of partitions no longer
+// owned, or moved by a seek meanwhile), and what was skipped.
 type Delivered struct {
 	Generation model.Generation
 	Ranges     []Range
@@ -162,6 +165,7 @@ func (m *Granted) Code(c *wire.Codec) {
 	wire.Uint(c, &m.Generation)
 	c.Bool(&m.Replay)
 	wire.Slice(c, &m.Ranges, codeRange)
+	wire.Slice(c, &m.Acked, codeRange)
 	wire.Slice(c, &m.Skipped, codeRange)
 }
 

@@ -268,7 +268,7 @@ func clip(views []batch.View, from model.Offset, limit uint32) ([]batch.View, mo
 	next := from
 	for i, v := range views {
 		if limit > 0 && v.Base() >= from+model.Offset(limit) {
-			return views[:i], next
+			return views[:i], min(next, from+model.Offset(limit))
 		}
 		next = max(next, v.Next())
 	}

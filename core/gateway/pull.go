@@ -13,6 +13,10 @@ import (
 // asked again, which renews the member's session and tells of new partitions.
 const pullSlice = time.Second
 
+// maxPullReads bounds the reads of one partition in one round: each goes on
+// beyond what is acked ahead of the cursor.
+const maxPullReads = 16
+
 // maxPullPartitions bounds the reads of one round; grants rotate.
 const maxPullPartitions = 64
 
@@ -110,14 +114,40 @@ func (p *pulling) read(wait bool) {
 		}
 		asked++
 		req := &call.Read{Offset: r.From, MaxBytes: p.share(len(p.granted.Ranges)), Wait: patience}
-		a := p.g.ask(p.rq, p.topic.Partitions[r.Partition], req, patience, func(resp call.Response, err *model.Error) {
-			p.got(r, resp, err)
-		})
-		p.reads = append(p.reads, a)
+		p.readOn(&walk{left: r, acked: p.acked(r.Partition)}, req, patience)
 	}
 	if asked == 0 {
 		p.pause()
 	}
+}
+
+// walk is one partition's part of a round: what is granted, from where it is
+// still to be read, and what of it is acked.
+type walk struct {
+	left  call.Range
+	acked []call.Range
+	reads int
+}
+
+func (p *pulling) readOn(w *walk, req *call.Read, patience time.Duration) {
+	w.reads++
+	group := p.topic.Partitions[w.left.Partition]
+	p.reads = append(p.reads, p.g.ask(p.rq, group, req, patience, func(resp call.Response, err *model.Error) {
+		p.got(w, resp, err)
+	}))
+}
+
+// acked is what of a granted range is not to be handed out.
+func (p *pulling) acked(n model.Partition) []call.Range {
+	first := slices.IndexFunc(p.granted.Acked, func(r call.Range) bool { return r.Partition == n })
+	if first < 0 {
+		return nil
+	}
+	last := first
+	for last < len(p.granted.Acked) && p.granted.Acked[last].Partition == n {
+		last++
+	}
+	return p.granted.Acked[first:last]
 }
 
 // share splits the byte limit, so that one pull does not read many times what it may hand out.
@@ -141,29 +171,36 @@ func (p *pulling) empty() {
 }
 
 // got takes one read's outcome.
-func (p *pulling) got(r call.Range, resp call.Response, err *model.Error) {
+func (p *pulling) got(w *walk, resp call.Response, err *model.Error) {
 	if p.left <= 0 {
 		return // the round is over
 	}
-	p.left--
 	switch {
 	case err == nil:
-		p.take(r, resp.(*call.ReadResult))
-	case err.Reason == model.ReasonOffsetTooOld && err.Start > r.From:
-		p.skips = append(p.skips, call.Range{Partition: r.Partition, From: r.From, To: err.Start})
+		if at, more := p.take(w, resp.(*call.ReadResult)); more && w.reads < maxPullReads {
+			w.left.From = at
+			p.readOn(w, &call.Read{Offset: at, MaxBytes: p.share(len(p.granted.Ranges))}, 0)
+			return
+		}
+	case err.Reason == model.ReasonOffsetTooOld && err.Start > w.left.From && w.reads == 1:
+		p.skips = append(p.skips, call.Range{Partition: w.left.Partition, From: w.left.From, To: err.Start})
 	default:
 		// No leader, or a new one that does not know the end yet: the other
 		// partitions go on, this one comes again with the next round.
 	}
+	p.left--
 	if p.polling && (len(p.ranges) > 0 || len(p.skips) > 0) {
 		p.left = 0
 		for _, a := range p.reads {
 			p.g.withdraw(a)
 		}
 	}
-	if p.left > 0 {
-		return
+	if p.left == 0 {
+		p.endRound()
 	}
+}
+
+func (p *pulling) endRound() {
 	switch {
 	case len(p.ranges) > 0 || len(p.skips) > 0:
 		p.deliver()
@@ -180,30 +217,56 @@ func (p *pulling) got(r call.Range, resp call.Response, err *model.Error) {
 	}
 }
 
-// take cuts what was read to the grant and to what is still wanted.
-func (p *pulling) take(r call.Range, res *call.ReadResult) {
+// take cuts what was read to the grant and to what is still wanted, leaving out
+// what is acked. more says that the walk goes on at an offset: it was stopped by
+// acked messages, or what was given before has to be given again in whole.
+func (p *pulling) take(w *walk, res *call.ReadResult) (at model.Offset, more bool) {
 	views, err := batch.Split(res.Run)
 	if err != nil || len(views) == 0 {
-		return // a damaged answer brings nothing; the next round reads again
+		return 0, false // a damaged answer brings nothing; the next round reads again
 	}
-	if r.To == 0 {
-		if p.messages == 0 || p.bytes == 0 && len(p.ranges) > 0 {
-			return
-		}
-		views, r.To = clip(views, r.From, p.messages)
-	} else {
-		views, r.To = clip(views, r.From, uint32(r.To-r.From))
+	end, at := views[len(views)-1].Next(), w.left.From
+	if w.left.To != 0 {
+		end = min(end, w.left.To)
 	}
-	if r.To <= r.From || len(views) == 0 {
-		return
-	}
-	p.messages -= min(p.messages, uint32(r.To-r.From))
 	size := uint32(0)
 	for _, v := range views {
 		size += uint32(len(v))
 	}
+	for _, a := range append(w.acked[:len(w.acked):len(w.acked)], call.Range{From: end, To: end}) {
+		if at < min(a.From, end) && !p.takePart(w, views, &at, min(a.From, end)) {
+			return 0, false
+		}
+		if at < a.From {
+			break
+		}
+		at = max(at, a.To)
+	}
 	p.bytes -= min(p.bytes, size)
-	p.ranges = append(p.ranges, call.PulledRange{Range: r, Batches: views})
+	open := w.left.To == 0 || at < w.left.To
+	wanted := p.messages > 0 && p.bytes > 0 && at > views[len(views)-1].Next()
+	return at, open && (p.granted.Replay || wanted)
+}
+
+// takePart takes [*at, to) of what was read, as far as it is wanted, and moves at on.
+func (p *pulling) takePart(w *walk, views []batch.View, at *model.Offset, to model.Offset) bool {
+	limit := uint32(to - *at)
+	if !p.granted.Replay {
+		if p.messages == 0 || p.bytes == 0 && len(p.ranges) > 0 {
+			return false
+		}
+		limit = min(limit, p.messages)
+	}
+	r := w.left
+	r.From = *at
+	part, end := clip(above(views, *at), *at, limit)
+	if r.To = end; r.To <= r.From || len(part) == 0 {
+		return false
+	}
+	p.messages -= min(p.messages, uint32(r.To-r.From))
+	p.ranges = append(p.ranges, call.PulledRange{Range: r, Batches: part})
+	*at = r.To
+	return *at == to
 }
 
 // deliver has the coordinator record what is about to go out, and hands out what
@@ -223,9 +286,9 @@ func (p *pulling) deliver() {
 		p.skipped = mergeRanges(p.skipped, d.Skipped)
 		out := &call.PullResult{Member: p.granted.Member, Generation: d.Generation, Skipped: p.skipped}
 		for _, r := range d.Ranges {
-			// It may begin later than what was read: what was acked meanwhile stays here.
+			// It may be less than what was read: what was acked meanwhile stays here.
 			i := slices.IndexFunc(p.ranges, func(q call.PulledRange) bool {
-				return q.Partition == r.Partition && q.From <= r.From && q.To == r.To
+				return q.Partition == r.Partition && q.From <= r.From && r.To <= q.To
 			})
 			if i < 0 {
 				// Left out, the next pull would take it for received.
@@ -233,7 +296,8 @@ func (p *pulling) deliver() {
 					"what may be delivered is not what was read; pull again with the same pull_sequence"))
 				return
 			}
-			out.Ranges = append(out.Ranges, call.PulledRange{Range: r, Batches: above(p.ranges[i].Batches, r.From)})
+			part, _ := clip(above(p.ranges[i].Batches, r.From), r.From, uint32(r.To-r.From))
+			out.Ranges = append(out.Ranges, call.PulledRange{Range: r, Batches: part})
 		}
 		if len(out.Ranges) == 0 && p.g.h.Now() < p.until {
 			p.round()

@@ -2,6 +2,7 @@ package subscription
 
 import (
 	"cmp"
+	"math"
 	"slices"
 
 	"github.com/tapedeck/tapedeck/core/call"
@@ -44,8 +45,7 @@ type want struct {
 	err *model.Error
 }
 
-// wantsOf gathers an ack by partition, in the order named. Single offsets count
-// where they follow the cursor without a hole.
+// wantsOf gathers an ack by partition, in the order named.
 func wantsOf(st *subscription, req *call.AckCursors) (wants []want) {
 	place := make(map[model.Partition]int, len(req.UpTo))
 	at := func(p model.Partition) *want {
@@ -61,23 +61,17 @@ func wantsOf(st *subscription, req *call.AckCursors) (wants []want) {
 		w := at(o.Partition)
 		w.next = max(w.next, o.Offset)
 	}
-	offsets := slices.Clone(req.Offsets)
-	slices.SortStableFunc(offsets, func(a, b call.PartitionOffset) int { return cmp.Compare(a.Offset, b.Offset) })
 	for _, o := range req.Offsets {
 		at(o.Partition)
 	}
+	offsets := slices.Clone(req.Offsets) // ascending, adding costs nothing
+	slices.SortStableFunc(offsets, func(a, b call.PartitionOffset) int { return cmp.Compare(a.Offset, b.Offset) })
 	for _, o := range offsets {
-		w := at(o.Partition)
-		if w.err != nil {
-			continue
+		if w := at(o.Partition); o.Offset == math.MaxUint64 {
+			w.err = cmp.Or(w.err, model.Invalid("offsets", "%d is no offset", o.Offset))
+		} else {
+			w.ahead.add(interval{o.Offset, o.Offset + 1})
 		}
-		if o.Offset > max(w.next, st.partitions[o.Partition].cursor) {
-			w.err = model.Errorf(model.Unimplemented, "partition %d: offset %d is ahead of the cursor %d; "+
-				"this release acknowledges in order only: use up_to", o.Partition, o.Offset,
-				st.partitions[o.Partition].cursor)
-			continue
-		}
-		w.next = max(w.next, o.Offset+1)
 	}
 	for i := range wants {
 		w := &wants[i]
@@ -97,18 +91,22 @@ func endsOf(req *call.AckCursors) map[model.Partition]model.Offset {
 // checkEnd refuses an ack above what was delivered. What an earlier leader
 // delivered is not known here: then the log's end decides, freshly read.
 func (ls *leadSubscription) checkEnd(st *subscription, w want, ends map[model.Partition]model.Offset) *model.Error {
-	if w.next <= ls.at(st, w.partition).delivered {
+	if w.end() <= ls.at(st, w.partition).delivered {
 		return nil
 	}
 	end, ok := ends[w.partition]
 	if !ok {
 		return model.Reasoned(model.FailedPrecondition, call.ReasonCheckEnd, 0,
 			"partition %d: offset %d is above what is known to be delivered; ask again with the log's end",
-			w.partition, w.next)
+			w.partition, w.end())
 	}
 	if w.next > end {
 		return model.Invalid("up_to", "partition %d: next_offset %d is above the end %d of the log",
 			w.partition, w.next, end)
+	}
+	if w.end() > end {
+		return model.Invalid("offsets", "partition %d: offset %d is not below the end %d of the log",
+			w.partition, w.end()-1, end)
 	}
 	return nil
 }
@@ -121,7 +119,7 @@ func (m *Machine) flushAcks(h group.Host) {
 	}
 	waits := l.acks
 	l.acks = nil
-	c := &ackCommand{acks: make([]ack, 0, len(waits))}
+	c := &ackCommand{acks: make([]ack, 0, len(waits)), limit: uint32(m.config.MaxAhead)}
 	for _, w := range waits {
 		req := w.req.(*call.AckCursors)
 		c.acks = append(c.acks, ack{w.id, req.Member, req.Generation, w.items})

@@ -105,14 +105,14 @@ func (v *ackCommand) apply(s *state) outcome {
 	for _, a := range v.acks {
 		results := make([]call.AckResult, 0, len(a.items))
 		for _, item := range a.items {
-			results = append(results, s.ack(&a, item))
+			results = append(results, s.ack(&a, item, int(v.limit)))
 		}
 		out.acks = append(out.acks, results)
 	}
 	return out
 }
 
-func (s *state) ack(a *ack, item ackItem) call.AckResult {
+func (s *state) ack(a *ack, item ackItem, limit int) call.AckResult {
 	sub := s.subscriptions[a.id]
 	if sub == nil {
 		return call.AckResult{Partition: item.partition, Err: gone(a.id)}
@@ -124,8 +124,30 @@ func (s *state) ack(a *ack, item ackItem) call.AckResult {
 	if item.void || !sub.accepts(a.member, a.generation, item.partition) {
 		return call.AckResult{Partition: item.partition, Cursor: part.cursor, Err: sub.fenced(a, item.partition)}
 	}
-	part.cursor = max(part.cursor, item.next)
-	return call.AckResult{Partition: item.partition, Cursor: part.cursor}
+	err := part.ack(item, limit)
+	return call.AckResult{Partition: item.partition, Cursor: part.cursor, Err: err}
+}
+
+// ack takes an item in whole, or not at all when it would leave more ranges
+// ahead of the cursor than may be.
+func (p *partition) ack(item ackItem, limit int) *model.Error {
+	before := *p
+	if len(p.acked)+len(item.ahead) > limit {
+		before.acked = slices.Clone(p.acked)
+	}
+	p.cursor = max(p.cursor, item.next)
+	p.acked.dropBelow(p.cursor)
+	for _, x := range item.ahead {
+		p.acked.add(interval{max(x.from, p.cursor), x.to})
+	}
+	p.settle()
+	if len(p.acked) > limit && len(p.acked) > len(before.acked) {
+		*p = before
+		return model.Reasoned(model.ResourceExhausted, model.ReasonThrottled, holesRetry,
+			"partition %d: %d ranges are acknowledged ahead of the cursor %d, the limit is %d; acknowledge what lies between",
+			item.partition, len(p.acked), p.cursor, limit)
+	}
+	return nil
 }
 
 // accepts is the fence: whether a member may ack what a pull in this generation
@@ -167,7 +189,7 @@ func (v *seekCommand) apply(s *state) outcome {
 	sub.generation++
 	for _, to := range v.to {
 		part := &sub.partitions[to.partition]
-		part.cursor, part.fence = to.offset, sub.generation
+		part.cursor, part.fence, part.acked = to.offset, sub.generation, nil
 	}
 	return outcome{generation: sub.generation}
 }
@@ -186,6 +208,7 @@ func (v *skipCommand) apply(s *state) outcome {
 		if to.offset > part.cursor {
 			out.skipped = append(out.skipped, call.Range{Partition: to.partition, From: part.cursor, To: to.offset})
 			part.cursor = to.offset
+			part.settle()
 		}
 	}
 	return out

@@ -17,7 +17,7 @@ var samples = []command{
 	&dropCommand{id: 1, version: 12},
 	&membersCommand{id: 1, leaves: []leaving{{"a", 1}}, joins: []joining{{"b", true}}, limit: 10},
 	&assignCommand{id: 1, generation: 4, changes: []change{{0, "a"}, {1, "b"}}},
-	&ackCommand{acks: []ack{{1, "a", 4, []ackItem{{0, 3, false}, {1, 9, true}}}}},
+	&ackCommand{acks: []ack{{1, "a", 4, []ackItem{{0, 3, nil, false}, {1, 9, nil, true}, {1, 2, intervals{{4, 6}, {9, 10}}, false}}}}, limit: 5},
 	&seekCommand{id: 1, to: []place{{0, 5}}},
 	&skipCommand{id: 1, to: []place{{1, 5}}},
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/tapedeck/tapedeck/core/wire"
 )
 
-const commandVersion = 1
+const commandVersion = 2
 
 // kind tells commands apart in raft entries. Numbers are never reused.
 type kind uint8
@@ -91,7 +91,10 @@ type change struct {
 }
 
 // ackCommand is the acks of many members, in the order they came.
-type ackCommand struct{ acks []ack }
+type ackCommand struct {
+	acks  []ack
+	limit uint32 // ranges ahead of a partition's cursor at most
+}
 
 type ack struct {
 	id         model.SubscriptionID
@@ -100,12 +103,22 @@ type ack struct {
 	items      []ackItem
 }
 
-// ackItem moves a cursor up to next, exclusively. A void one was refused by the
-// leader before it looked at what was delivered: it stays refused.
+// ackItem moves a cursor up to next, exclusively, and takes single messages
+// ahead of it. A void one was refused by the leader before it looked at what was
+// delivered: it stays refused.
 type ackItem struct {
 	partition model.Partition
 	next      model.Offset
+	ahead     intervals
 	void      bool
+}
+
+// end is the end of what an item acks.
+func (i *ackItem) end() model.Offset {
+	if n := len(i.ahead); n > 0 {
+		return max(i.next, i.ahead[n-1].to)
+	}
+	return i.next
 }
 
 // seekCommand moves cursors wherever it says.
@@ -253,9 +266,11 @@ func (v *ackCommand) Code(c *wire.Codec) {
 		wire.Slice(c, &a.items, func(c *wire.Codec, i *ackItem) {
 			wire.Uint(c, &i.partition)
 			wire.Uint(c, &i.next)
+			codeIntervals(c, &i.ahead)
 			c.Bool(&i.void)
 		})
 	})
+	wire.Uint(c, &v.limit)
 }
 
 // Code implements wire.Coder.

@@ -1,6 +1,8 @@
 package subscription
 
 import (
+	"slices"
+
 	"github.com/tapedeck/tapedeck/core/call"
 	"github.com/tapedeck/tapedeck/core/group"
 	"github.com/tapedeck/tapedeck/core/model"
@@ -108,22 +110,26 @@ func outOfTurn() *model.Error {
 
 // deliver takes the ranges that may go out into memory.
 func (ls *leadSubscription) deliver(st *subscription, s *session, req *call.Deliver) (out []call.Range) {
+	reach := make(map[model.Partition]model.Offset, len(req.Ranges))
 	for _, r := range req.Ranges {
 		part, mem := &st.partitions[r.Partition], ls.at(st, r.Partition)
 		// What is acked meanwhile need not go out. What begins above the place
 		// where this run stands was granted to an earlier one, and leaves a gap.
-		from := part.cursor
-		if req.PullSequence != 0 {
+		from, on := reach[r.Partition]
+		if from = max(from, part.cursor); !on && req.PullSequence != 0 {
 			from = max(from, mem.position)
 		}
-		gap := r.From > from
-		r.From = max(r.From, part.cursor)
-		if gap || r.From >= r.To || mem.revoking || !st.accepts(req.Member, req.Generation, r.Partition) {
+		if r.From > part.acked.free(from) || mem.revoking || !st.accepts(req.Member, req.Generation, r.Partition) {
 			continue
 		}
+		reach[r.Partition] = max(from, r.To)
 		r.Attempt = 1
+		open := part.open(r)
+		if len(open) == 0 {
+			continue
+		}
 		mem.delivered = max(mem.delivered, r.To)
-		out = append(out, r)
+		out = append(out, open...)
 		s.next = r.Partition + 1
 	}
 	if req.PullSequence != 0 {
@@ -137,15 +143,16 @@ func (ls *leadSubscription) deliver(st *subscription, s *session, req *call.Deli
 
 // again lets a recorded answer out once more, if the delivery carries the whole of it.
 func (r *run) again(st *subscription, req *call.Deliver) ([]call.Range, *model.Error) {
-	carried := make(map[model.Partition]call.Range, len(req.Ranges))
-	for _, got := range req.Ranges {
-		carried[got.Partition] = got
-	}
-	left := r.replay(st, req.Member)
+	left, at := r.replay(st, req.Member), 0
 	for _, want := range left {
-		got, ok := carried[want.Partition]
-		if !ok || got.From > want.From || got.To != want.To {
-			return nil, outOfTurn()
+		carries := func(got call.Range) bool {
+			return got.Partition == want.Partition && got.From <= want.From && want.To <= got.To
+		}
+		// Both lists ascend within a partition: mostly the next one is it.
+		if at == len(req.Ranges) || !carries(req.Ranges[at]) {
+			if at = slices.IndexFunc(req.Ranges, carries); at < 0 {
+				return nil, outOfTurn()
+			}
 		}
 	}
 	return left, nil

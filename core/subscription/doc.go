@@ -13,6 +13,7 @@
 //	machine.go  requests from Handle to Reply, proposals, leadership
 //	lead.go     the leader's memory; advance.go what the leader proposes by itself
 //	assign.go   who should own what
+//	intervals.go  sets of offsets
 //	grant.go, deliver.go, ack.go, manage.go   one kind of request each
 //
 // # Duties
@@ -34,6 +35,8 @@
 //     partition's fence becomes the new generation: (partition, fence) names one
 //     owner for ever.
 //   - 1 <= fence <= generation.
+//   - What is acked ahead of a cursor lies above it, in ranges that do not touch;
+//     an ack that would leave too many of them is refused whole, none is forgotten.
 //   - A cursor falls by a seek only. An ack is accepted iff its member owns the
 //     partition and fence <= ack's generation <= generation.
 //   - In the leader's memory cursor <= delivered and position <= delivered.

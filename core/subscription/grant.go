@@ -2,6 +2,7 @@ package subscription
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/tapedeck/tapedeck/core/call"
@@ -79,7 +80,10 @@ func (ls *leadSubscription) grant(st *subscription, req *call.Grant) (*call.Gran
 	resp := &call.Granted{Member: req.Member, Generation: st.generation, Replay: replay,
 		Skipped: ls.skips(st, owned)}
 	if replay {
-		resp.Ranges = s.run.replay(st, req.Member)
+		resp.Ranges = hulls(s.run.replay(st, req.Member))
+		for _, r := range resp.Ranges {
+			resp.Acked, _ = st.partitions[r.Partition].tell(resp.Acked, r, math.MaxInt)
+		}
 		return resp, nil
 	}
 	first, _ := slices.BinarySearch(owned, s.next)
@@ -93,12 +97,41 @@ func (ls *leadSubscription) grant(st *subscription, req *call.Grant) (*call.Gran
 		if req.PullSequence != 0 {
 			from = max(from, mem.position)
 		}
-		resp.Ranges = append(resp.Ranges, call.Range{Partition: p, From: from, Attempt: 1})
+		r := call.Range{Partition: p, From: st.partitions[p].acked.free(from), Attempt: 1}
+		resp.Acked, r.To = st.partitions[p].tell(resp.Acked, r, maxTold)
+		resp.Ranges = append(resp.Ranges, r)
 	}
 	if len(resp.Ranges) > 0 {
 		s.next = resp.Ranges[0].Partition + 1
 	}
 	return resp, nil
+}
+
+// maxTold bounds the acked ranges told of one partition: a grant ends before the next.
+const maxTold = 256
+
+// tell appends what is acked of a range, at most n ranges, and says where the
+// range has to end then.
+func (p *partition) tell(to []call.Range, r call.Range, n int) ([]call.Range, model.Offset) {
+	for i := p.acked.at(r.From); i < len(p.acked) && (r.To == 0 || p.acked[i].from < r.To); i++ {
+		if n--; n < 0 {
+			return to, p.acked[i].from
+		}
+		to = append(to, call.Range{Partition: r.Partition, From: p.acked[i].from, To: p.acked[i].to})
+	}
+	return to, r.To
+}
+
+// hulls joins the ranges of each partition, which follow each other.
+func hulls(ranges []call.Range) (out []call.Range) {
+	for _, r := range ranges {
+		if n := len(out); n > 0 && out[n-1].Partition == r.Partition {
+			out[n-1].To = r.To
+			continue
+		}
+		out = append(out, r)
+	}
+	return out
 }
 
 // turnRun moves a member's run on to the sequence asked for: the open pull's
@@ -143,11 +176,17 @@ func (r *recordedRange) valid(st *subscription, m model.MemberID) bool {
 func (r *run) replay(st *subscription, m model.MemberID) (out []call.Range) {
 	for _, rec := range r.ranges {
 		if rec.valid(st, m) {
-			rec.From = max(rec.From, st.partitions[rec.Partition].cursor)
-			if rec.From < rec.To {
-				out = append(out, rec.Range)
-			}
+			out = append(out, st.partitions[rec.Partition].open(rec.Range)...)
 		}
+	}
+	return out
+}
+
+// open are the parts of a range that are not acked.
+func (p *partition) open(r call.Range) (out []call.Range) {
+	for _, x := range p.acked.holes(max(r.From, p.cursor), r.To) {
+		r.From, r.To = x.from, x.to
+		out = append(out, r)
 	}
 	return out
 }

@@ -137,6 +137,11 @@ func (ls *leadSubscription) at(st *subscription, p model.Partition) *partitionMe
 	return mem
 }
 
+// leased counts the messages handed out and not acked.
+func (mem *partitionMemory) leased(part *partition) uint64 {
+	return uint64(mem.delivered-part.cursor) - part.acked.within(part.cursor, mem.delivered)
+}
+
 // syncSessions makes sessions those of the members there are. A new one begins now.
 func (ls *leadSubscription) syncSessions(st *subscription, now model.Mono) {
 	sessions := make(map[model.MemberID]*session, len(st.members))

@@ -15,6 +15,7 @@ const (
 	staleMapRetry = 20 * time.Millisecond // until meta's next entry is likely applied here
 	fullRetry     = 100 * time.Millisecond
 	proposeRetry  = 20 * time.Millisecond // after raft dropped a proposal
+	holesRetry    = time.Second           // until what lies between acks is likely acked
 )
 
 // Config is one coordinator's. Apply reads none of it.
@@ -22,6 +23,7 @@ type Config struct {
 	Group      model.GroupID // this coordinator's own
 	MaxMembers int           // per subscription; 0: 1,000
 	Waiting    int           // requests held at once; 0: 4,096
+	MaxAhead   int           // ranges acknowledged ahead of a partition's cursor; 0: 100,000
 }
 
 // Machine is one coordinator group.
@@ -40,6 +42,9 @@ func New(config Config) *Machine {
 	}
 	if config.Waiting == 0 {
 		config.Waiting = 4096
+	}
+	if config.MaxAhead == 0 {
+		config.MaxAhead = 100_000
 	}
 	return &Machine{config: config, state: state{subscriptions: map[model.SubscriptionID]*subscription{}}}
 }

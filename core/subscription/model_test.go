@@ -173,13 +173,37 @@ func (w *world) arrived(f *flow, d *call.Delivered) {
 		if known.fence != part.Fence {
 			known.end = 0
 		}
-		if r.From > max(known.end, part.Cursor) {
+		acked := w.acked(r.Partition)
+		if acked.within(r.From, r.To) > 0 {
+			w.rt.Fatalf("%+v goes out again; acked are %d and %+v", r, part.Cursor, acked)
+		}
+		if r.From > acked.free(max(known.end, part.Cursor)) {
 			w.rt.Fatalf("%s: pull %d brings %+v after %+v, cursor %d", f.client.id, f.sequence, r, known, part.Cursor)
 		}
 		f.client.next[r.Partition] = received{part.Fence, max(known.end, r.To), d.Generation}
 	}
 	if f.client.open == f {
 		f.client.open = nil
+	}
+}
+
+func (w *world) acked(p model.Partition) intervals {
+	return w.machine().state.subscriptions[w.nextID].partitions[p].acked
+}
+
+// sendSingles acks messages of the last ten that arrived, one by one.
+func (w *world) sendSingles(c *client, p model.Partition) {
+	known := c.next[p]
+	req := &call.AckCursors{Target: target(), Member: c.id, Generation: known.pull,
+		Ends: []call.PartitionOffset{{Partition: p, Offset: 1 << 40}}}
+	for range rapid.IntRange(1, 3).Draw(w.rt, "singles") {
+		if back := model.Offset(rapid.IntRange(1, 10).Draw(w.rt, "back")); back <= known.end {
+			req.Offsets = append(req.Offsets, call.PartitionOffset{Partition: p, Offset: known.end - back})
+		}
+	}
+	if len(req.Offsets) > 0 {
+		w.acks[w.Call(req)] = sentAck{call.PartitionOffset{Partition: p}, known.pull}
+		w.observe()
 	}
 }
 
@@ -263,7 +287,9 @@ func (w *world) actions() map[string]func(*rapid.T) {
 				w.stepFlow(rapid.SampledFrom(w.flows).Draw(w.rt, "flow"))
 			}
 		},
-		"ack": func(*rapid.T) { w.sendAck(w.someClient(), w.somePartition()) },
+		"ack":              func(*rapid.T) { w.sendAck(w.someClient(), w.somePartition()) },
+		"single acks":      func(*rapid.T) { w.sendSingles(w.someClient(), w.somePartition()) },
+		"more single acks": func(*rapid.T) { w.sendSingles(w.someClient(), w.somePartition()) },
 		"seek": func(*rapid.T) {
 			to := model.Offset(rapid.IntRange(0, 20).Draw(w.rt, "to"))
 			w.Call(&call.MoveCursors{Target: target(), To: []call.PartitionOffset{{Partition: w.somePartition(), Offset: to}}})
@@ -371,7 +397,7 @@ func (w *world) wantHealed(live []*client) {
 		}
 		for p, part := range v.Partitions {
 			known := c.next[model.Partition(p)]
-			if part.Owner == c.id && (known.fence != part.Fence || known.end != part.Cursor) {
+			if part.Owner == c.id && (known.fence != part.Fence || known.end != part.Cursor || part.Acked != 0) {
 				w.rt.Fatalf("partition %d: %+v, its owner got %+v", p, part, known)
 			}
 		}

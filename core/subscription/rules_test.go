@@ -90,7 +90,7 @@ func TestOvertakenDeliveryIsRefused(t *testing.T) {
 	g := b.grant("a", 1)
 	b.deliver("a", g.Generation, 1, span(0, 0, 5))
 	late := &call.Deliver{Target: target(), Member: "a", Generation: g.Generation, PullSequence: 1,
-		Ranges: []call.Range{span(0, 0, 9)}}
+		Ranges: []call.Range{span(0, 0, 4)}}
 	b.fails(late, model.Unavailable, "")
 	b.wantRanges(b.deliver("a", g.Generation, 1, span(0, 0, 5)).Ranges, span(0, 0, 5)) // a retry is not
 	b.grant("a", 2)
@@ -196,11 +196,17 @@ func TestSingleOffsets(t *testing.T) {
 	if r := single(0); r.Err != nil || r.Cursor != 3 {
 		t.Fatalf("%+v", r)
 	}
-	if r := single(5); r.Err == nil || r.Err.Code != model.Unimplemented {
+	if r := single(8, 5, 6); r.Err != nil || r.Cursor != 3 { // ahead of the cursor: it waits
 		t.Fatalf("%+v", r)
 	}
-	if c := b.view().Partitions[0].Cursor; c != 3 {
-		t.Fatalf("cursor %d", c)
+	if r := single(11); r.Err == nil || r.Err.Reason != call.ReasonCheckEnd {
+		t.Fatalf("above what was delivered: %+v", r)
+	}
+	if r := single(3, 4); r.Err != nil || r.Cursor != 7 { // and goes over what is acked
+		t.Fatalf("%+v", r)
+	}
+	if p := b.view().Partitions[0]; p.Cursor != 7 || p.Acked != 1 {
+		t.Fatalf("%+v", p)
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/tapedeck/tapedeck/core/wire"
 )
 
-const snapshotVersion = 1
+const snapshotVersion = 2
 
 // state is what the group replicates. Subscriptions are keyed by id: one
 // created again under its old name starts from nothing.
@@ -43,7 +43,17 @@ type partition struct {
 	cursor model.Offset
 	owner  model.MemberID // empty: none
 	fence  model.Generation
+	acked  intervals // ahead of the cursor, none touching it
 }
+
+// settle moves the cursor over what is acked there, and forgets what lies below.
+func (p *partition) settle() {
+	p.cursor = p.acked.free(p.cursor)
+	p.acked.dropBelow(p.cursor)
+}
+
+// isAcked says whether a message is done with.
+func (p *partition) isAcked(o model.Offset) bool { return o < p.cursor || p.acked.has(o) }
 
 func (s *state) ids() []model.SubscriptionID { return slices.Sorted(maps.Keys(s.subscriptions)) }
 
@@ -93,6 +103,7 @@ func (s *subscription) code(c *wire.Codec) {
 		wire.Uint(c, &p.cursor)
 		wire.String(c, &p.owner)
 		wire.Uint(c, &p.fence)
+		codeIntervals(c, &p.acked)
 	})
 }
 
@@ -142,6 +153,9 @@ func (s *subscription) check() error {
 	for i, p := range s.partitions {
 		if p.fence == 0 || p.fence > s.generation {
 			return fmt.Errorf("partition %d: fence %d is outside [1, generation %d]", i, p.fence, s.generation)
+		}
+		if err := p.acked.check(p.cursor); err != nil {
+			return fmt.Errorf("partition %d: acked %w", i, err)
 		}
 		if p.owner != "" && s.member(p.owner) == nil {
 			return fmt.Errorf("partition %d: owner %q is not a member", i, p.owner)

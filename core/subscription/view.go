@@ -1,6 +1,8 @@
 package subscription
 
 import (
+	"math"
+
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/tapedeck/tapedeck/core/model"
@@ -27,6 +29,7 @@ type PartitionView struct {
 	Cursor model.Offset
 	Owner  model.MemberID // empty: none
 	Fence  model.Generation
+	Acked  uint64 // messages acknowledged ahead of the cursor
 }
 
 // Each shows every subscription, by id, on any replica.
@@ -39,7 +42,8 @@ func (m *Machine) Each(f func(id model.SubscriptionID, v View)) {
 			v.Members = append(v.Members, MemberView{mb.id, mb.static, mb.joined})
 		}
 		for _, p := range s.partitions {
-			v.Partitions = append(v.Partitions, PartitionView{p.cursor, p.owner, p.fence})
+			v.Partitions = append(v.Partitions, PartitionView{p.cursor, p.owner, p.fence,
+				p.acked.within(p.cursor, math.MaxUint64)})
 		}
 		f(id, v)
 	}

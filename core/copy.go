@@ -32,7 +32,8 @@ type copying struct {
 	rolls   []model.Offset
 	ask     uint64 // under way; 0: none
 	retryAt model.Mono
-	waiting bool // for the journal or for the final sync
+	waiting bool   // for the journal or for the final sync
+	sync    uint64 // the final sync under way; 0: none
 }
 
 // mayInstall says whether a snapshot's message may be stepped now; otherwise it
@@ -80,14 +81,20 @@ func (s *Shard) mayInstall(m *member, msg *pb.Message) bool {
 // resetStore empties the store, since the leader has nothing to close the gap
 // with. The journal learns of it first: recovery must not miss what is gone.
 func (s *Shard) resetStore(m *member, at model.Offset) {
-	m.copying.waiting, m.copying.at, m.copying.ask = true, at, 0
-	m.copying.retryAt = model.Never
+	if m.emptying {
+		return // a later message says how far to go
+	}
+	c := m.copying
+	delete(s.copies, c.ask)
+	c.waiting, c.at, c.ask, c.sync = true, at, 0, 0
+	c.retryAt = model.Never
+	m.emptying = true
 	rec := JournalRecord{Type: RecordReset, Group: m.id, Index: uint64(at)}
 	s.append(rec, true, nil, func() {
-		if m.gone || m.copying == nil || m.copying.at != at {
+		if m.gone {
 			return
 		}
-		m.resetAt, m.storedTo = &at, at
+		m.emptying, m.resetAt, m.storedTo = false, &at, at
 		s.emit(SegmentReset{Group: m.id, At: at})
 		m.copying.waiting = false
 		s.copyMore(m)
@@ -105,10 +112,12 @@ func (s *Shard) copyMore(m *member) {
 		c.waiting = true
 		c.retryAt = model.Never
 		s.lastSync++
+		c.sync = s.lastSync
 		s.syncs[s.lastSync] = m
 		s.emit(SegmentSync{s.lastSync, m.id})
 		return
 	}
+	delete(s.copies, c.ask) // one that got no answer in time
 	s.lastCopy++
 	c.ask = s.lastCopy | copyAsk
 	c.retryAt = s.now.Mono.Add(s.cfg.Timing.TryTimeout)
@@ -126,6 +135,7 @@ func (s *Shard) copied(ask uint64, _ model.NodeID, resp call.Response, err *mode
 	}
 	c := m.copying
 	c.ask = 0
+	was := c.at
 	r, ok := resp.(*call.ReadResult)
 	if err != nil || !ok {
 		c.retryAt = s.now.Mono.Add(helloInterval)
@@ -148,6 +158,11 @@ func (s *Shard) copied(ask uint64, _ model.NodeID, resp call.Response, err *mode
 			m.storedTo = c.at
 		}
 	}
+	if c.at == was { // it has nothing to give at the moment
+		c.retryAt = s.now.Mono.Add(helloInterval)
+		s.plan(m)
+		return
+	}
 	s.copyMore(m)
 }
 
@@ -155,11 +170,11 @@ func (s *Shard) copied(ask uint64, _ model.NodeID, resp call.Response, err *mode
 func (s *Shard) segmentDone(ev SegmentDone) {
 	m := s.syncs[ev.ID]
 	delete(s.syncs, ev.ID)
-	if m == nil || m.gone || m.copying == nil {
+	if m == nil || m.gone || m.copying == nil || m.copying.sync != ev.ID {
 		return
 	}
 	c := m.copying
-	c.waiting = false
+	c.waiting, c.sync = false, 0
 	if ev.Err != nil || c.at < c.end { // the target may have moved on meanwhile
 		c.retryAt = s.now.Mono.Add(helloInterval)
 		s.plan(m)
@@ -175,10 +190,22 @@ func (m *member) partition() (*partition.Machine, bool) {
 	return p, ok
 }
 
-// mark is where the stored segments begin and end for certain.
-func (m *member) mark(p *partition.Machine) SegmentMark {
-	if m.resetAt != nil {
-		return SegmentMark{m.id, *m.resetAt, *m.resetAt}
+// markOf is where the stored segments begin and end for certain: with what the
+// state names, or higher up if they were emptied to begin there.
+func markOf(g model.GroupID, p *partition.Machine, reset *model.Offset) SegmentMark {
+	if reset != nil {
+		return SegmentMark{g, *reset, max(*reset, p.HighWatermark())}
 	}
-	return SegmentMark{m.id, p.LogStart(), p.HighWatermark()}
+	return SegmentMark{g, p.LogStart(), p.HighWatermark()}
+}
+
+// settleReset ends a reset that the state accounts for: the log's start may come
+// up to it by entries, too, when another leader still had them.
+func (m *member) settleReset() {
+	if m.resetAt == nil {
+		return
+	}
+	if p, ok := m.partition(); ok && p.LogStart() >= *m.resetAt {
+		m.resetAt = nil
+	}
 }

@@ -146,15 +146,18 @@ func (s *Shard) maybeCheckpoint() {
 	var marks []SegmentMark
 	for _, m := range s.members {
 		applied, payload, ok := m.r.Checkpoint()
-		if !ok {
+		if !ok || m.emptying {
 			j.checkpointAt = s.now.Mono.Add(retryHint)
-			return // a snapshot is being installed; soon
+			return // a snapshot is being installed, or the store emptied; soon
 		}
 		st.members = append(st.members, memberState{m.g, applied})
 		bases = append(bases, JournalRecord{Type: RecordBase, Group: m.id,
 			Index: applied.Index, Term: applied.Term, Payload: payload})
 		if p, ok := m.partition(); ok {
-			marks = append(marks, m.mark(p))
+			marks = append(marks, markOf(m.id, p, m.resetAt))
+		}
+		if m.resetAt != nil { // the generation that says it is about to go
+			bases = append(bases, JournalRecord{Type: RecordReset, Group: m.id, Index: uint64(*m.resetAt)})
 		}
 	}
 	j.generation++

@@ -100,10 +100,10 @@ func (l *Loaded) record(rec *JournalRecord) error {
 	}
 	switch rec.Type {
 	case RecordReady:
-		was := g.loader.Installed()
+		was := g.loader.Snapshots()
 		err := g.loader.Ready(rec.Payload)
-		if !was && g.loader.Installed() {
-			g.reset = nil
+		if g.loader.Snapshots() > was {
+			g.reset = nil // the snapshot accounts for what was stored since
 		}
 		return err
 	case RecordBase:
@@ -124,19 +124,13 @@ func (l *Loaded) fresh(d *definition) *replica.Loader {
 
 // mark is where the stored segments of a partition begin and end for certain.
 func (g *loadedGroup) mark(limits Limits) (SegmentMark, error) {
-	m := SegmentMark{Group: g.definition.group.ID}
-	if g.reset != nil {
-		m.Start, m.End = *g.reset, *g.reset
-		return m, nil
-	}
+	p := newPartition(g.definition.group, limits)
 	if g.loader.Machine() != nil {
-		p := newPartition(g.definition.group, limits)
 		if err := p.Restore(g.loader.Machine()); err != nil {
-			return m, err
+			return SegmentMark{}, err
 		}
-		m.Start, m.End = p.LogStart(), p.HighWatermark()
 	}
-	return m, nil
+	return markOf(g.definition.group.ID, p, g.reset), nil
 }
 
 // start takes up what the host found on disk.

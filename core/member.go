@@ -35,6 +35,7 @@ type member struct {
 	// for it is installed yet. storedTo: how far a copy has filled the store.
 	resetAt  *model.Offset
 	storedTo model.Offset
+	emptying bool // the store is about to be; the journal's word of it is not durable yet
 	dirty    bool
 	gone     bool
 }
@@ -135,7 +136,7 @@ func (s *Shard) followCatalog() {
 		}
 	}
 	for _, g := range cat.Groups() {
-		if _, here := s.replicaHere(g); here && s.byGroup[g.ID] == nil {
+		if _, here := s.replicaHere(g); here && s.byGroup[g.ID] == nil && !s.leaving[g.ID] {
 			s.createMember(*g, cat.Version())
 		}
 	}
@@ -154,10 +155,19 @@ func (s *Shard) createMember(g model.Group, version uint64) {
 func (s *Shard) dropMember(m *member, version uint64) {
 	s.seen = max(s.seen, version)
 	s.endMember(m)
-	s.journalAppend(JournalRecord{Type: RecordDrop, Group: m.id, Index: version}, false)
-	if m.g.group.Kind == model.GroupPartition {
-		s.emit(SegmentReset{Group: m.id, Remove: true})
+	rec := JournalRecord{Type: RecordDrop, Group: m.id, Index: version}
+	if m.g.group.Kind != model.GroupPartition {
+		s.journalAppend(rec, false)
+		return
 	}
+	// The journal knows before the files go: recovery would miss them. Until then
+	// no new replica of the group begins, whose segments would go with the old.
+	s.leaving[m.id] = true
+	s.append(rec, true, nil, func() {
+		delete(s.leaving, m.id)
+		s.emit(SegmentReset{Group: m.id, Remove: true})
+		s.followCatalog()
+	})
 }
 
 // endMember forgets a replica and answers who waits for it.

@@ -248,6 +248,16 @@ func (n *rigNode) manifest() {
 	n.step(CheckpointDone{ID: cp.ID})
 }
 
+// checkpoint lets a checkpoint begin and end that holds everything done so far.
+func (r *rig) checkpoint(n *rigNode) {
+	r.t.Helper()
+	for range 2 { // the one under way may be older
+		r.until("a checkpoint", func() bool { return len(n.pending) > 0 })
+		n.sync()
+		n.manifest()
+	}
+}
+
 // deliver hands over everything under way, and what comes of it.
 func (r *rig) deliver() {
 	for len(r.wire) > 0 {

@@ -29,7 +29,8 @@ type Shard struct {
 	seen     uint64 // newest catalog version that replicas were created or dropped by
 	inner    uint64 // requests this shard has made of its own gateway
 
-	members []*member // by group id
+	members []*member              // by group id
+	leaving map[model.GroupID]bool // partitions dropped here, not yet durably
 	byGroup map[model.GroupID]*member
 	dirty   []*member
 	alarms  alarms
@@ -88,7 +89,7 @@ func New(cfg Config) *Shard {
 	s := &Shard{cfg: cfg, rng: cfg.Seed, byGroup: map[model.GroupID]*member{}, beatAt: model.Never,
 		helloAt: model.Never, refs: map[group.Ref]origin{}, asked: map[askKey]group.Ref{},
 		reads: map[uint64]storedRead{}, syncs: map[uint64]*member{},
-		copies: map[uint64]*member{}}
+		copies: map[uint64]*member{}, leaving: map[model.GroupID]bool{}}
 	s.journal.markAt = model.Never
 	s.gate = gateway.New(gateway.Config{TryTimeout: cfg.Timing.TryTimeout, LeaderWait: cfg.Timing.LeaderWait,
 		MaxRequests: cfg.Limits.Requests}, gateHost{s})
@@ -137,6 +138,9 @@ func (s *Shard) Step(now model.Instant, ev Event) []Effect {
 	case ReadDone:
 		if r, ok := s.reads[ev.ID]; ok {
 			delete(s.reads, ev.ID)
+			if r.member.gone {
+				break
+			}
 			r.member.machine.ReadDone(r.member, r.id, ev.Data, ev.Err)
 			s.touch(r.member)
 		}
@@ -170,6 +174,7 @@ func (s *Shard) settle() {
 				continue
 			}
 			m.r.Drain()
+			m.settleReset()
 			s.touched = append(s.touched, m.id)
 			s.plan(m)
 		case s.catalogMoved():

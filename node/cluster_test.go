@@ -26,7 +26,8 @@ type cluster struct {
 	nodes map[model.NodeID]*testNode
 	names []model.NodeID
 	cfg   core.Config
-	notes []string // what nodes had to say
+	notes []string      // what nodes had to say
+	lane  time.Duration // that work on a lane takes
 }
 
 type testNode struct {
@@ -70,7 +71,7 @@ func (q *todo) Pop() any {
 }
 
 func newCluster(t *testing.T, n int, limits core.Limits) *cluster {
-	c := &cluster{t: t, nodes: map[model.NodeID]*testNode{}, cfg: core.Config{Limits: limits}}
+	c := &cluster{t: t, nodes: map[model.NodeID]*testNode{}, cfg: core.Config{Limits: limits}, lane: 100 * time.Microsecond}
 	for i := range n {
 		id := model.NodeID(fmt.Sprintf("n%d", i+1))
 		c.names = append(c.names, id)
@@ -159,7 +160,7 @@ func (n *testNode) Now() model.Instant {
 }
 
 func (n *testNode) Run(lane node.Lane, work node.Work) {
-	n.later(100*time.Microsecond, func() {
+	n.later(n.c.lane, func() {
 		if then := work(); then != nil {
 			then()
 		}
@@ -224,7 +225,7 @@ func (c *cluster) until(what string, cond func() bool) {
 	end := c.now.Add(time.Minute)
 	for !cond() {
 		if len(c.queue) == 0 || c.now > end {
-			c.dump("n2")
+			c.dump(c.names[len(c.names)-1])
 			c.t.Fatalf("%v: never saw %s", time.Duration(c.now), what)
 		}
 		it := heap.Pop(&c.queue).(item)

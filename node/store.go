@@ -159,6 +159,9 @@ func (h *Host) ranStore(st *store, left []core.Effect, synced []core.SegmentDone
 		// A new replica of the group may have come to this node already: what is
 		// queued behind the removal is for its store.
 		delete(h.stores, st.group)
+		for _, f := range st.syncs {
+			f(nil) // what a checkpoint waited for is gone: there is nothing left to lose
+		}
 		if next := st.ops; len(next) > 0 {
 			if st := h.store(st.group); st != nil {
 				st.ops = next

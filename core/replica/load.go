@@ -17,7 +17,7 @@ type Loader struct {
 	conf                 *pb.ConfState
 	entries              []*pb.Entry // contiguous from applied+1
 	machine              []byte
-	installed            bool // a snapshot came after the checkpoint
+	snapshots            int // that came after the checkpoint
 }
 
 // NewLoader starts a replica's state. A founder starts at entry 1 of term 1,
@@ -73,7 +73,8 @@ func (l *Loader) Ready(payload []byte) error {
 	if r.snapshot != nil {
 		m := r.snapshot.Metadata
 		l.Checkpoint(Applied{m.GetIndex(), m.GetTerm(), m.ConfState, r.snapshot.Data})
-		l.entries, l.installed = nil, true
+		l.entries = nil
+		l.snapshots++
 	}
 	return l.put(r.entries)
 }
@@ -125,5 +126,5 @@ func (l *Loader) Finish() error {
 // Machine is the machine's state as of the applied index; nil: its initial one.
 func (l *Loader) Machine() []byte { return l.machine }
 
-// Installed says that Machine came with a snapshot after the checkpoint.
-func (l *Loader) Installed() bool { return l.installed }
+// Snapshots counts those that came after the checkpoint; Machine is of the last.
+func (l *Loader) Snapshots() int { return l.snapshots }

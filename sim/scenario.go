@@ -53,6 +53,7 @@ func init() {
 		"leave":     (*scenario).leave,
 		"describe":  (*scenario).describe,
 		"mark":      (*scenario).mark,
+		"await":     (*scenario).await,
 		"leader":    (*scenario).leader,
 		"hold":      (*scenario).hold,
 		"release":   (*scenario).release,
@@ -210,7 +211,7 @@ func (s *scenario) makeTopic(c *command, name string) {
 	s.w.opts.Topics = append(s.w.opts.Topics, t)
 	s.learnGroups(c, name)
 	for p := range t.Partitions {
-		s.waitLeader(c, s.groups[name+"/"+itoa(int(p))], 10*time.Second)
+		s.waitLeader(s.groups[name+"/"+itoa(int(p))], 10*time.Second)
 	}
 }
 

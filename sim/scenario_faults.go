@@ -59,23 +59,20 @@ func (w *World) leaderOf(id model.GroupID) *simNode {
 	return best
 }
 
-// leader GROUP [NODE] [within=10s] waits for a leader and prints it. With a node
-// it stalls whoever else leads until that node does.
-func (s *scenario) leader(c *command) {
-	id, want := s.group(c, c.arg("group")), c.option()
-	within := c.duration("within", 10*time.Second)
-	if want == "" {
-		n := s.waitLeader(c, id, within)
-		if n == nil {
-			s.print("none")
-			return
-		}
-		s.print("%s", n.id)
-		return
+// await GROUP [within=10s] waits for a leader, whoever it is.
+func (s *scenario) await(c *command) {
+	id := s.group(c, c.arg("group"))
+	if s.waitLeader(id, c.duration("within", 10*time.Second)) == nil {
+		s.print("no leader")
 	}
-	target := s.node(c, want)
+}
+
+// leader GROUP NODE [within=10s] stalls whoever else leads until that node does.
+func (s *scenario) leader(c *command) {
+	id, target := s.group(c, c.arg("group")), s.node(c, c.arg("node"))
+	within := c.duration("within", 10*time.Second)
 	for range 40 {
-		n := s.waitLeader(c, id, within)
+		n := s.waitLeader(id, within)
 		if n == target {
 			s.w.run(time.Second, nil) // let what the election disturbed settle
 			if s.w.leaderOf(id) == target {
@@ -91,10 +88,10 @@ func (s *scenario) leader(c *command) {
 		n.resume()
 		s.w.run(500*time.Millisecond, nil)
 	}
-	c.fail("%s does not come to lead", want)
+	c.fail("%s does not come to lead", target.id)
 }
 
-func (s *scenario) waitLeader(_ *command, id model.GroupID, within time.Duration) *simNode {
+func (s *scenario) waitLeader(id model.GroupID, within time.Duration) *simNode {
 	reachable := func() *simNode {
 		if n := s.w.leaderOf(id); n != nil && !n.paused {
 			return n
@@ -105,7 +102,8 @@ func (s *scenario) waitLeader(_ *command, id model.GroupID, within time.Duration
 	return reachable()
 }
 
-// terms GROUP prints each node's role, term and durable term.
+// terms GROUP prints each node's role, and whether its term is durable. Numbers
+// would change with every change of timing, and say nothing.
 func (s *scenario) terms(c *command) {
 	id := s.group(c, c.arg("group"))
 	for _, n := range s.w.nodes {
@@ -115,8 +113,11 @@ func (s *scenario) terms(c *command) {
 		}
 		if r := n.host.Shard().Replica(id); r != nil {
 			v := r.View()
-			s.print("%s %s term %d durable %d commit %d", n.id, strings.TrimPrefix(v.Role.String(), "State"), v.Term,
-				v.DurableTerm, v.Commit)
+			durable := "durable"
+			if v.DurableTerm != v.Term {
+				durable = "not durable"
+			}
+			s.print("%s %s, its term %s", n.id, strings.TrimPrefix(v.Role.String(), "State"), durable)
 		}
 	}
 }

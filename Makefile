@@ -4,6 +4,8 @@ SEED     ?= 1
 SEEDS    ?= 1..2000
 FUZZTIME ?= 20s
 NODES    ?= 3
+TIME     ?= 30s
+SCENARIO ?= random
 
 # Seeds that `make test` sweeps, without the race detector and with it.
 TEST_SEEDS ?= 1..200
@@ -13,7 +15,7 @@ GO ?= go
 
 .DEFAULT_GOAL := help
 .PHONY: help setup build run demo test unit race check vet house wasm lint format \
-	sim sweep scenarios bugs bench bench-disk generate generate-check fuzz clean
+	sim sweep scenarios bugs chaos bench bench-disk generate generate-check fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -70,6 +72,9 @@ scenarios: ## replay the scenario files
 
 bugs: build ## plant known bugs one by one and show that each is caught
 	bin/tapedeck-sim bugs
+
+chaos: build ## break real processes under load and judge what clients saw: TIME=30s NODES=3 SCENARIO=random
+	$(GO) run ./tools/chaos -bin bin/tapedeck -time $(TIME) -nodes $(NODES) -scenario $(SCENARIO)
 
 bench: ## Go benchmarks of the hot paths, with allocations
 	$(GO) test -run '^$$' -bench . -benchmem ./core/... ./client/...

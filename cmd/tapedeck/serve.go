@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -13,6 +14,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tapedeck/tapedeck/core"
 	"github.com/tapedeck/tapedeck/core/model"
 	"github.com/tapedeck/tapedeck/disk/journal"
 	"github.com/tapedeck/tapedeck/disk/osdisk"
@@ -49,12 +51,17 @@ type serveCmd struct {
 	Peers     map[string]string `help:"${peers_help}" required:"" placeholder:"n1=HOST:PORT,n2=…" mapsep:","`
 	Bootstrap bool              `help:"${bootstrap_help}"`
 	Pprof     string            `help:"Address to serve Go's profiles at." placeholder:"HOST:PORT"`
+	DiskLow   byteSize          `help:"${disk_low_help}" default:"256MiB" placeholder:"SIZE"`
+	DiskHigh  byteSize          `help:"${disk_high_help}" default:"384MiB" placeholder:"SIZE"`
 }
 
 // Run serves until ctx ends or the node fails.
 func (c *serveCmd) Run(ctx context.Context, std *stdio) error {
 	tuneMemory()
 	log := c.logger(std.Err)
+	if c.DiskHigh < c.DiskLow {
+		return errors.New("--disk-high must not be below --disk-low")
+	}
 	peers := make([]model.Node, 0, len(c.Peers))
 	for _, id := range slices.Sorted(maps.Keys(c.Peers)) {
 		if _, _, err := net.SplitHostPort(c.Peers[id]); err != nil {
@@ -76,6 +83,7 @@ func (c *serveCmd) Run(ctx context.Context, std *stdio) error {
 	n, err := startNode(live.Config{
 		ID: model.NodeID(c.ID), Peers: peers, Bootstrap: c.Bootstrap, Listener: l,
 		AllowedOrigins: c.AllowedOrigin, Log: log,
+		Limits: core.Limits{FreeLow: uint64(c.DiskLow), FreeHigh: uint64(c.DiskHigh)},
 	}, c.Data)
 	if err != nil {
 		_ = l.Close()

@@ -15,7 +15,7 @@ GO ?= go
 
 .DEFAULT_GOAL := help
 .PHONY: help setup build run demo test unit race check vet house wasm lint format \
-	sim sweep scenarios bugs chaos bench bench-disk generate generate-check fuzz clean
+	sim sweep scenarios bugs chaos bench bench-peers bench-go bench-disk generate generate-check fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

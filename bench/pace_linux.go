@@ -7,22 +7,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pacer waits for moments more exactly than time.Sleep, whose timers are late by
+// Pacer waits for moments more exactly than time.Sleep, whose timers are late by
 // up to a millisecond on a busy machine: it sleeps in the kernel, on a thread of its own.
-type pacer struct{}
+type Pacer struct{}
 
-// newPacer ties the calling goroutine to its thread; it must call close.
-func newPacer() pacer {
+// NewPacer ties the calling goroutine to its thread; it must call Close.
+func NewPacer() Pacer {
 	runtime.LockOSThread()
 	// How late the kernel may be for the sake of saving wake-ups, in nanoseconds.
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
-	return pacer{}
+	return Pacer{}
 }
 
-func (pacer) close() { runtime.UnlockOSThread() }
+// Close lets the goroutine run on any thread again.
+func (Pacer) Close() { runtime.UnlockOSThread() }
 
-// until waits for a moment; one that is past returns at once.
-func (pacer) until(at time.Time) {
+// Until waits for a moment; one that is past returns at once.
+func (Pacer) Until(at time.Time) {
 	for {
 		left := time.Until(at)
 		if left <= 0 {

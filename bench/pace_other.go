@@ -4,12 +4,14 @@ package bench
 
 import "time"
 
-// pacer waits for moments; see pace_linux.go for the exact one.
-type pacer struct{}
+// Pacer waits for moments; see pace_linux.go for the exact one.
+type Pacer struct{}
 
-func newPacer() pacer { return pacer{} }
+// NewPacer makes one; it must be closed.
+func NewPacer() Pacer { return Pacer{} }
 
-func (pacer) close() {}
+// Close ends it.
+func (Pacer) Close() {}
 
-// until waits for a moment; one that is past returns at once.
-func (pacer) until(at time.Time) { time.Sleep(time.Until(at)) }
+// Until waits for a moment; one that is past returns at once.
+func (Pacer) Until(at time.Time) { time.Sleep(time.Until(at)) }

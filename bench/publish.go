@@ -148,13 +148,13 @@ func (g *generator) publish(ctx context.Context, number int) error {
 	key := g.chooser(number)
 	due := func(int) time.Time { return time.Now() }
 	if l.Rate > 0 {
-		pace := newPacer()
-		defer pace.close()
+		pace := NewPacer()
+		defer pace.Close()
 		every := float64(time.Second) * float64(l.Publishers) / l.Rate
 		first := g.began.Add(time.Duration(every * float64(number) / float64(l.Publishers)))
 		due = func(n int) time.Time {
 			at := first.Add(time.Duration(every * float64(n)))
-			pace.until(at)
+			pace.Until(at)
 			return at
 		}
 	}

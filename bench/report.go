@@ -51,8 +51,11 @@ func (r *Report) Find(name string) *Result {
 }
 
 // WriteJSON writes the report to a file, and makes its folder.
-func (r *Report) WriteJSON(file string) error {
-	b, err := json.MarshalIndent(r, "", "  ")
+func (r *Report) WriteJSON(file string) error { return WriteJSON(file, r) }
+
+// WriteJSON writes a value to a file, and makes its folder.
+func WriteJSON(file string, v any) error {
+	b, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
 		return err
 	}

@@ -27,6 +27,7 @@ type benchFlags struct {
 	Name    string        `help:"What the line is called." placeholder:"TEXT"`
 	JSON    string        `name:"json" env:"TAPEDECK_BENCH_JSON" help:"Write the figures to this file." placeholder:"FILE"`
 	Plot    string        `help:"Draw them as a page in this file." placeholder:"FILE.html"`
+	Profile string        `help:"Write this process's CPU profile to this file." placeholder:"FILE"`
 
 	Topic      string `help:"Topic to use; without it one is made, and removed at the end." placeholder:"NAME"`
 	Partitions uint32 `help:"Of a topic that is made." default:"1"`
@@ -74,6 +75,13 @@ func (f *benchFlags) with(ctx context.Context, std *stdio, do func(*client.Clien
 		defer bench.RemoveTopic(ctx, c, l.Topic)
 	}
 	report := bench.NewReport()
+	if f.Profile != "" {
+		stop, err := profileCPU(f.Profile)
+		if err != nil {
+			return fmt.Errorf("--profile: %w", err)
+		}
+		defer stop()
+	}
 	r, err := do(c, l, bench.MetricsMeter(c))
 	if r != nil && len(r.Rounds) > 0 {
 		if r.Name = f.Name; r.Name == "" {

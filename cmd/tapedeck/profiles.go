@@ -4,6 +4,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"os"
+	runtimepprof "runtime/pprof"
 	"time"
 )
 
@@ -23,4 +25,17 @@ func serveProfiles(address string) (stop func(), err error) {
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
 	go func() { _ = server.Serve(l) }()
 	return func() { _ = server.Close() }, nil
+}
+
+// profileCPU writes this process's CPU profile to a file until stop.
+func profileCPU(file string) (stop func(), err error) {
+	f, err := os.Create(file)
+	if err != nil {
+		return nil, err
+	}
+	if err := runtimepprof.StartCPUProfile(f); err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return func() { runtimepprof.StopCPUProfile(); _ = f.Close() }, nil
 }

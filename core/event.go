@@ -73,6 +73,8 @@ type Recovered struct {
 	Checkpoint []byte
 	// Generation is the journal's newest.
 	Generation uint64
+	// Sequence is that of the journal's last record, over all starts.
+	Sequence uint64
 	// Records are the journal's, in order, from the checkpoint's generation on.
 	Records []JournalRecord
 	// Loaded is what Load made of the above; Start loads by itself without it.
@@ -91,6 +93,7 @@ const (
 	RecordBase      RecordType = 5 // first record of a group in a generation: its state at the checkpoint's barrier
 	RecordMark      RecordType = 6 // sync mark: nothing but a witness of durability
 	RecordReset     RecordType = 7 // the partition's store is being emptied; it begins anew at offset Index
+	RecordLives     RecordType = 8 // what is known of the other nodes' data folders
 )
 
 // JournalRecord is one atomic write of one group.
@@ -176,6 +179,9 @@ type (
 	}
 	// Peer says where a node is: one that joined, or whose address changed.
 	Peer struct{ Node model.Node }
+	// Refuse says that this folder must never be used again, and why: the host
+	// makes that durable and stops the node.
+	Refuse struct{ Cause string }
 	// Note is something an operator should know; for the log.
 	Note struct{ Text string }
 	// Reply answers a Request; Err != nil wins.
@@ -207,4 +213,5 @@ func (Read) effect()          {}
 func (ReadAt) effect()        {}
 func (Reply) effect()         {}
 func (Note) effect()          {}
+func (Refuse) effect()        {}
 func (Peer) effect()          {}

@@ -22,7 +22,9 @@ type queued struct {
 
 // journalState is the shard's view of its journal.
 type journalState struct {
-	sequence   uint64 // of the last record appended
+	sequence   uint64 // of the last record appended, counted from this start
+	base       uint64 // of the last record found at this start, counted over all
+	durable    uint64 // highest known durable, counted over all
 	queue      []queued
 	generation uint64
 	bytes      int64 // appended in this generation
@@ -64,6 +66,7 @@ func (s *Shard) journalDone(upto uint64) {
 	if upto > j.sequence {
 		panic(fmt.Sprintf("journal says record %d is durable; %d were written", upto, j.sequence))
 	}
+	j.durable = max(j.durable, j.base+upto)
 	var thens []func()
 	for len(j.queue) > 0 && j.queue[0].sequence <= upto {
 		q := j.queue[0]
@@ -106,6 +109,7 @@ func (s *Shard) journalNext() model.Mono {
 type checkpointState struct {
 	founding *meta.Founding
 	seen     uint64
+	lives    lives
 	members  []memberState
 }
 
@@ -116,7 +120,7 @@ type memberState struct {
 
 // Code implements wire.Coder.
 func (c *checkpointState) Code(w *wire.Codec) {
-	w.Version(1)
+	w.Version(2)
 	founded := c.founding != nil
 	w.Bool(&founded)
 	if founded {
@@ -126,6 +130,7 @@ func (c *checkpointState) Code(w *wire.Codec) {
 		c.founding.Code(w)
 	}
 	wire.Uint(w, &c.seen)
+	c.lives.Code(w)
 	wire.Slice(w, &c.members, func(w *wire.Codec, m *memberState) {
 		m.definition.Code(w)
 		m.applied.Code(w)
@@ -141,7 +146,7 @@ func (s *Shard) maybeCheckpoint() {
 	if !due || j.checkpoint != 0 || s.founding == nil {
 		return
 	}
-	st := checkpointState{founding: s.founding, seen: s.seen}
+	st := checkpointState{founding: s.founding, seen: s.seen, lives: s.lives}
 	var bases []JournalRecord
 	var marks []SegmentMark
 	for _, m := range s.members {

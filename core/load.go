@@ -19,6 +19,7 @@ type Loaded struct {
 	groups     map[model.GroupID]*loadedGroup
 	generation uint64
 	seen       uint64 // newest catalog version acted on
+	lives      lives
 }
 
 // Founded says that the folder is part of a cluster.
@@ -42,7 +43,7 @@ func (r *Recovered) Load(self model.NodeID, limits Limits) (*Loaded, []SegmentMa
 		if err := wire.Decode(r.Checkpoint, &st); err != nil {
 			return nil, nil, fmt.Errorf("the checkpoint named by the manifest: %w", err)
 		}
-		l.founding, l.seen = st.founding, st.seen
+		l.founding, l.seen, l.lives = st.founding, st.seen, st.lives
 		for _, m := range st.members {
 			g := &loadedGroup{definition: m.definition, loader: l.fresh(&m.definition)}
 			g.loader.Checkpoint(m.applied)
@@ -94,6 +95,8 @@ func (l *Loaded) record(rec *JournalRecord) error {
 		return nil
 	case RecordMark:
 		return nil
+	case RecordLives:
+		return wire.Decode(rec.Payload, &l.lives) // a later one knows all that an earlier one did
 	}
 	if g == nil {
 		return fmt.Errorf("its group was never created here")
@@ -150,7 +153,8 @@ func (s *Shard) start(rec *Recovered) {
 	for i := range rec.Records {
 		s.journal.bytes += int64(len(rec.Records[i].Payload)) + 96
 	}
-	s.founding, s.seen = l.founding, l.seen
+	s.founding, s.seen, s.lives = l.founding, l.seen, l.lives
+	s.journal.base, s.journal.durable = rec.Sequence, rec.Sequence
 	if s.founding != nil && l.groups[model.MetaGroup] == nil && !s.named(s.founding) {
 		// It was let join, and crashed before its first replica was durable: it has
 		// promised nothing, and asks again.

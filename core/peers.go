@@ -27,6 +27,7 @@ type peer struct {
 	later      bool              // not configured: it joined
 	joinAt     model.Mono        // meta is not asked again to let it join before
 	down       bool              // its stream was lost and nothing was heard since
+	toldAt     model.Mono        // it is not told again before that its folder is an old copy
 	seen       window            // ids of requests taken from this incarnation
 	warned     bool              // its configuration was complained of
 	skew       int64             // its wall clock minus ours, nanoseconds, when last heard
@@ -46,21 +47,32 @@ const (
 	itemRequest  uint8 = 3
 	itemResponse uint8 = 4
 	itemCancel   uint8 = 5
+	itemSetBack  uint8 = 6
 )
 
 // header precedes a packet's items.
 type header struct {
 	from, to model.Incarnation // to is zero in a packet that holds but a hello
 	wall     model.Wall
+	// The sender's journal: its last record when this life began, and the highest
+	// one known durable. Counted over all lives.
+	base, durable uint64
 }
 
 func (h *header) Code(c *wire.Codec) {
-	c.Version(1)
+	c.Version(2)
 	wire.Uint(c, &h.from.Disk)
 	wire.Uint(c, &h.from.Boot)
 	wire.Uint(c, &h.to.Disk)
 	wire.Uint(c, &h.to.Boot)
 	wire.Int(c, &h.wall)
+	wire.Uint(c, &h.base)
+	wire.Uint(c, &h.durable)
+}
+
+// header is of a packet to the given incarnation.
+func (s *Shard) header(to model.Incarnation) *header {
+	return &header{from: s.self, to: to, wall: s.now.Wall, base: s.journal.base, durable: s.journal.durable}
 }
 
 // hello introduces a node: its incarnation is in the header.
@@ -117,7 +129,7 @@ func (s *Shard) to(p *peer) *wire.Codec {
 	}
 	if len(p.out.Buf) == 0 {
 		p.out.Buf = make([]byte, 0, 512)
-		(&header{s.self, p.inc, s.now.Wall}).Code(&p.out)
+		s.header(p.inc).Code(&p.out)
 	}
 	return &p.out
 }
@@ -170,7 +182,7 @@ func (s *Shard) sendHello(p *peer, answer bool) { s.sendHelloWith(p, answer, nil
 
 func (s *Shard) sendHelloWith(p *peer, answer bool, join *model.Group) {
 	c := wire.Codec{}
-	(&header{from: s.self, wall: s.now.Wall}).Code(&c)
+	s.header(model.Incarnation{}).Code(&c)
 	item(&c, itemHello)
 	h := hello{answer: answer, peers: s.peersHash(), address: s.selfNode().Address, backs: s.backs,
 		founding: s.founding, join: join}
@@ -211,9 +223,14 @@ func (s *Shard) packet(from model.NodeID, data []byte) {
 			return
 		}
 	}
+	if s.lives.setBack(&h) {
+		s.tellSetBack(p, h.from)
+		return
+	}
 	if !s.incarnation(p, h.from) {
 		return
 	}
+	s.remember(&h)
 	p.heard, p.known, p.down = s.now.Mono, true, false
 	p.skew = int64(h.wall - s.now.Wall)
 	if h.to != s.self && h.to != (model.Incarnation{}) {
@@ -281,6 +298,11 @@ func (s *Shard) item(p *peer, kind uint8, c *wire.Codec) {
 		var ask uint64
 		wire.Uint(c, &ask)
 		s.withdrawn(askKey{p.node.ID, ask})
+	case itemSetBack:
+		var l life
+		if l.Code(c); c.Err == nil {
+			s.toldSetBack(p, &l)
+		}
 	default:
 		c.Fail(fmt.Errorf("packet item %d is unknown to this build", kind))
 	}
@@ -329,39 +351,6 @@ func (s *Shard) diskSpace(free uint64) {
 
 func (s *Shard) note(format string, args ...any) { s.emit(Note{fmt.Sprintf(format, args...)}) }
 
-// gateHost is the shard as its gateway sees it.
-type gateHost struct{ s *Shard }
-
-// Now implements gateway.Host.
-func (h gateHost) Now() model.Mono { return h.s.now.Mono }
-
-// Self implements gateway.Host.
-func (h gateHost) Self() model.NodeID { return h.s.cfg.Self }
-
-// Rand implements gateway.Host.
-func (h gateHost) Rand() uint64 { return h.s.random() }
-
-// Catalog implements gateway.Host.
-func (h gateHost) Catalog() model.Catalog {
-	if h.s.meta == nil {
-		return nil
-	}
-	return h.s.meta.Catalog()
-}
-
-// Leader implements gateway.Host.
-func (h gateHost) Leader(g model.GroupID) (model.NodeID, bool) {
-	if m := h.s.byGroup[g]; m != nil {
-		return m.r.LeaderNode()
-	}
-	return "", false
-}
-
-// Ask implements gateway.Host.
-func (h gateHost) Ask(to model.NodeID, ask uint64, g model.GroupID, req call.Request) {
-	h.s.ask(to, ask, g, req)
-}
-
 func (s *Shard) ask(to model.NodeID, ask uint64, g model.GroupID, req call.Request) {
 	if to == s.cfg.Self {
 		s.deliver(origin{node: to, ask: ask}, g, req)
@@ -374,49 +363,4 @@ func (s *Shard) ask(to model.NodeID, ask uint64, g model.GroupID, req call.Reque
 		wire.Uint(c, &g)
 		c.Bytes(&body)
 	}
-}
-
-// Withdraw implements gateway.Host.
-func (h gateHost) Withdraw(to model.NodeID, ask uint64) {
-	if to == h.s.cfg.Self {
-		h.s.withdrawn(askKey{to, ask})
-		return
-	}
-	if c := h.s.to(h.s.peer(to)); c != nil {
-		item(c, itemCancel)
-		wire.Uint(c, &ask)
-	}
-}
-
-// Reply implements gateway.Host.
-func (h gateHost) Reply(id uint64, result call.ClientResult, err *model.Error) {
-	if id&innerRequest == 0 {
-		h.s.emit(Reply{id, result, err})
-	}
-}
-
-// Up implements gateway.Host.
-func (h gateHost) Up(n model.NodeID) bool {
-	p := h.s.peer(n)
-	return n == h.s.cfg.Self || p != nil && p.inc.Boot != 0 && !p.down
-}
-
-// Reachable implements gateway.Host.
-func (h gateHost) Reachable(n model.NodeID) bool {
-	if n == h.s.cfg.Self {
-		return true
-	}
-	p := h.s.peer(n)
-	return p != nil && h.s.reachable(p)
-}
-
-// Status implements gateway.Host.
-func (h gateHost) Status() []call.GroupStatus {
-	out := make([]call.GroupStatus, 0, len(h.s.members))
-	for _, m := range h.s.members {
-		st := call.GroupStatus{Group: m.g.group, Term: m.r.View().Term}
-		st.Leader, _ = m.r.LeaderNode()
-		out = append(out, st)
-	}
-	return out
 }

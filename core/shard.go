@@ -46,6 +46,10 @@ type Shard struct {
 	refs    map[group.Ref]origin
 	asked   map[askKey]group.Ref
 
+	lives   lives
+	livesAt model.Mono // when they go to the journal
+	refused string     // why this folder must not be used any more; "": it may
+
 	journal  journalState
 	lastRead uint64
 	reads    map[uint64]storedRead // by effect id
@@ -90,7 +94,7 @@ func New(cfg Config) *Shard {
 		helloAt: model.Never, refs: map[group.Ref]origin{}, asked: map[askKey]group.Ref{},
 		reads: map[uint64]storedRead{}, syncs: map[uint64]*member{},
 		copies: map[uint64]*member{}, leaving: map[model.GroupID]bool{}}
-	s.journal.markAt = model.Never
+	s.journal.markAt, s.livesAt = model.Never, model.Never
 	s.gate = gateway.New(gateway.Config{TryTimeout: cfg.Timing.TryTimeout, LeaderWait: cfg.Timing.LeaderWait,
 		MaxRequests: cfg.Limits.Requests}, gateHost{s})
 	for _, n := range cfg.Peers {
@@ -119,6 +123,9 @@ func (s *Shard) Step(now model.Instant, ev Event) []Effect {
 	clear(s.effects)
 	s.effects = s.effects[:0]
 	s.touched = s.touched[:0]
+	if s.refused != "" {
+		return nil
+	}
 	switch ev := ev.(type) {
 	case Start:
 		s.start(&ev.Recovered)
@@ -150,6 +157,10 @@ func (s *Shard) Step(now model.Instant, ev Event) []Effect {
 		s.gate.Cancel(ev.ID)
 	default:
 		panic(fmt.Sprintf("event %T is unknown", ev))
+	}
+	if s.refused != "" {
+		// Nothing that this folder would say or promise counts any more.
+		return append(s.effects[:0], Note{s.refused}, Refuse{s.refused})
 	}
 	s.tick()
 	s.settle()
@@ -235,6 +246,9 @@ func (s *Shard) tick() {
 		s.hello()
 	}
 	s.journalTick()
+	if now >= s.livesAt {
+		s.saveLives()
+	}
 	s.gate.Tick()
 }
 
@@ -289,7 +303,7 @@ func (s *Shard) plan(m *member) {
 
 // wake asks for a Tick at the next moment that matters.
 func (s *Shard) wake() {
-	at := min(s.beatAt, s.helloAt, s.gate.Next(), s.journalNext())
+	at := min(s.beatAt, s.helloAt, s.gate.Next(), s.journalNext(), s.livesAt)
 	for len(s.alarms) > 0 && (s.alarms[0].member.gone || s.alarms[0].member.alarm != s.alarms[0].at) {
 		heap.Pop(&s.alarms) // overtaken by a later plan
 	}

@@ -121,6 +121,8 @@ func DecodePacket(data []byte) (PacketView, error) {
 			v.Answers++
 		case itemCancel:
 			wire.Uint(&c, &n)
+		case itemSetBack:
+			(&life{}).Code(&c)
 		default:
 			c.Fail(fmt.Errorf("packet item %d is unknown", kind))
 		}

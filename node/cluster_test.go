@@ -101,7 +101,7 @@ func (c *cluster) tryStart(id model.NodeID) error {
 	cfg := c.cfg
 	cfg.Self, cfg.Seed = id, uint64(len(id))*uint64(id[1])
 	h, err := node.Open(node.Config{Core: cfg, FS: n.disk.FS(), Journal: simdisk.NewEngine(n.disk.FS(), "journal"),
-		NewDisk: model.DiskID(id[1])*1000 + n.folders, Notice: func(s string) {
+		NewDisk: model.DiskID(id[1])*1000 + n.folders, Random: uint64(n.life), Notice: func(s string) {
 			c.notes = append(c.notes, string(id)+": "+s)
 			c.t.Logf("%v %s: %s", time.Duration(c.now), id, s)
 		}})

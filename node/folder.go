@@ -149,7 +149,7 @@ func Open(cfg Config) (*Host, error) {
 	if err := h.identify(); err != nil {
 		return nil, err
 	}
-	h.ids = uint64(h.manifest.self.Disk) ^ h.manifest.self.Boot<<32
+	h.ids = uint64(h.manifest.self.Disk) ^ h.manifest.self.Boot*0xd6e8feb86659fd93
 	h.recover.Incarnation = h.manifest.self
 	if err := h.readManifest(); err != nil {
 		return nil, err
@@ -160,7 +160,7 @@ func Open(cfg Config) (*Host, error) {
 		return nil, inJournal(err)
 	}
 	h.log = log
-	h.recover.Generation = log.Generation()
+	h.recover.Generation, h.recover.Sequence = log.Generation(), log.Durable()
 	for _, r := range records {
 		h.recover.Records = append(h.recover.Records, core.JournalRecord{Type: core.RecordType(r.Type),
 			Group: model.GroupID(r.Group), Index: r.Index, Term: r.Term, Payload: r.Payload})
@@ -201,7 +201,7 @@ func (h *Host) identify() error {
 	if id.refused != "" {
 		return &record.Refused{File: identityFile, Cause: id.refused, Advice: wipeAdvice}
 	}
-	id.Boot++
+	id.Boot = id.NextBoot(h.cfg.Random)
 	h.identity, h.manifest.self = id, id.Incarnation
 	return writeFile(h.cfg.FS, identityFile, wire.Encode(&id))
 }

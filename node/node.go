@@ -12,6 +12,7 @@ import (
 	"github.com/tapedeck/tapedeck/core"
 	"github.com/tapedeck/tapedeck/core/call"
 	"github.com/tapedeck/tapedeck/core/model"
+	"github.com/tapedeck/tapedeck/core/wire"
 	"github.com/tapedeck/tapedeck/disk"
 	"github.com/tapedeck/tapedeck/disk/record"
 )
@@ -63,6 +64,8 @@ type Config struct {
 	Journal record.Engine
 	// NewDisk is used as the disk id if the folder is empty; random, not 0.
 	NewDisk model.DiskID
+	// Random is drawn anew for every start; see model.Incarnation.
+	Random uint64
 	// Peer takes a node that is not among the configured peers, or moved; may be nil.
 	Peer func(n model.Node)
 	// Notice takes what an operator should know; may be nil.
@@ -130,6 +133,8 @@ func (h *Host) effect(e core.Effect) {
 			Index: e.Record.Index, Term: e.Record.Term, Payload: e.Record.Payload}, sequence: e.Sequence, sync: e.Sync})
 	case core.JournalRoll:
 		h.journal(journalOp{roll: e.Generation})
+	case core.Refuse:
+		h.journal(journalOp{refuse: e.Cause})
 	case core.SegmentAppend, core.SegmentRoll, core.SegmentDrop, core.SegmentReset, core.SegmentSync:
 		h.segment(e)
 	case core.Checkpoint:
@@ -163,12 +168,13 @@ func (w *JournalWork) Bytes() int {
 	return n
 }
 
-// journalOp is one operation: an append, or with roll or drop set that.
+// journalOp is one operation: an append, or with roll, drop or refuse set that.
 type journalOp struct {
 	record     record.Record
 	sequence   uint64
 	sync       bool
 	roll, drop uint64
+	refuse     string      // why the folder must not be used any more
 	barrier    *checkpoint // told once everything before it is durable
 }
 
@@ -198,6 +204,8 @@ func (h *Host) DoJournal(ws []*JournalWork) (then func()) {
 					if err := h.log.Drop(op.drop); err != nil {
 						return err
 					}
+				case op.refuse != "":
+					return h.refuse(op.refuse)
 				case op.barrier != nil:
 					barrier, sync = op.barrier, true
 				default:
@@ -233,6 +241,15 @@ func (h *Host) DoJournal(ws []*JournalWork) (then func()) {
 			h.Step(core.JournalDone{Upto: upto})
 		}
 	}
+}
+
+// refuse makes sure that this folder is never opened again, and ends this run.
+func (h *Host) refuse(cause string) error {
+	h.identity.refused = cause
+	if err := writeFile(h.cfg.FS, identityFile, wire.Encode(&h.identity)); err != nil {
+		return err
+	}
+	return &record.Refused{File: identityFile, Cause: cause, Advice: wipeAdvice}
 }
 
 // nextID draws a generation id: from the folder and its boot, so that no two

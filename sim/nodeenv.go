@@ -127,7 +127,7 @@ func (n *simNode) config() node.Config {
 		cfg.Peers = append(cfg.Peers, model.Node{ID: id, Address: string(id) + ":7070"})
 	}
 	return node.Config{Core: cfg, FS: n.fs, Journal: n.engine(),
-		NewDisk: model.DiskID(n.rand.Uint64() | 1), Notice: n.notice}
+		NewDisk: model.DiskID(n.rand.Uint64() | 1), Random: n.boot, Notice: n.notice}
 }
 
 // notice takes what the node would log.

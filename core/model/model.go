@@ -17,7 +17,21 @@ type DiskID uint64
 // the receiver's, and whatever names another than the current one is dropped.
 type Incarnation struct {
 	Disk DiskID
-	Boot uint64 // counts starts of this folder, from 1; fsynced before the first packet
+	// Boot is fsynced before the first packet. Its upper bits count the folder's
+	// starts, from 1; the lower ones are drawn anew at each, so that two starts
+	// from copies of one folder differ.
+	Boot uint64
+}
+
+// bootDrawn is the number of bits of Boot that are drawn.
+const bootDrawn = 20
+
+// Starts is how often the folder was started.
+func (i Incarnation) Starts() uint64 { return i.Boot >> bootDrawn }
+
+// NextBoot is the boot of the next start, with bits drawn at random.
+func (i Incarnation) NextBoot(random uint64) uint64 {
+	return (i.Starts()+1)<<bootDrawn | random&(1<<bootDrawn-1)
 }
 
 // GroupID names a raft group. Ids are never reused.

@@ -108,7 +108,7 @@ func Start(cfg Config) (*Node, error) {
 			Self: cfg.ID, Peers: cfg.Peers, Bootstrap: cfg.Bootstrap, Seed: randomID(),
 			Timing: cfg.Timing, Limits: cfg.Limits,
 		},
-		FS: cfg.FS, Journal: meter.journal(cfg.Journal), NewDisk: model.DiskID(randomID()),
+		FS: cfg.FS, Journal: meter.journal(cfg.Journal), NewDisk: model.DiskID(randomID()), Random: randomID(),
 		Peer:   book.set,
 		Notice: func(text string) { cfg.Log.Warn(text, "node", cfg.ID) },
 	})

@@ -94,9 +94,9 @@ func (n *rigNode) start() {
 	n.r.t.Helper()
 	cfg := n.r.cfg
 	cfg.Self, cfg.Seed = n.id, uint64(n.disk)
-	n.boot++
+	n.boot = model.Incarnation{Boot: n.boot}.NextBoot(0)
 	rec := Recovered{Incarnation: model.Incarnation{Disk: n.disk, Boot: n.boot}, Checkpoint: n.checkpoint,
-		Generation: n.generation}
+		Generation: n.generation, Sequence: uint64(len(n.records))}
 	for _, x := range n.records {
 		if x.generation >= n.first {
 			rec.Records = append(rec.Records, x.JournalRecord)

@@ -215,4 +215,3 @@ func (s *Shard) answered(ask uint64, from model.NodeID, resp call.Response, err 
 	}
 	s.answers = append(s.answers, answer{ask, from, resp, err})
 }
-

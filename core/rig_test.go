@@ -47,6 +47,7 @@ type rigNode struct {
 	synced     int
 	generation uint64
 	checkpoint []byte
+	dropped    int    // records gone with their generation
 	first      uint64 // generation that the manifest names
 	stores     map[model.GroupID]*rigStore
 
@@ -96,7 +97,7 @@ func (n *rigNode) start() {
 	cfg.Self, cfg.Seed = n.id, uint64(n.disk)
 	n.boot = model.Incarnation{Boot: n.boot}.NextBoot(0)
 	rec := Recovered{Incarnation: model.Incarnation{Disk: n.disk, Boot: n.boot}, Checkpoint: n.checkpoint,
-		Generation: n.generation, Sequence: uint64(len(n.records))}
+		Generation: n.generation, Sequence: uint64(n.dropped + len(n.records))}
 	for _, x := range n.records {
 		if x.generation >= n.first {
 			rec.Records = append(rec.Records, x.JournalRecord)
@@ -144,7 +145,7 @@ func (n *rigNode) crash() {
 func (n *rigNode) wipe() {
 	n.disk += 1000
 	n.boot, n.records, n.synced, n.generation, n.first, n.checkpoint = 0, nil, 0, 0, 0, nil
-	n.stores = map[model.GroupID]*rigStore{}
+	n.stores, n.dropped = map[model.GroupID]*rigStore{}, 0
 }
 
 func (n *rigNode) step(ev Event) {
@@ -181,6 +182,8 @@ func (n *rigNode) effect(e Effect) {
 		n.pending = append(n.pending, e)
 	case Reply:
 		n.replies[e.ID] = e
+	case Refuse:
+		n.r.t.Fatalf("%s ends itself: %s", n.id, e.Cause)
 	case Note:
 		n.notes = append(n.notes, e.Text)
 	case Read:
@@ -243,7 +246,9 @@ func (n *rigNode) manifest() {
 	cp := n.pending[0]
 	n.pending = n.pending[1:]
 	n.checkpoint, n.first = cp.State, cp.Generation
+	before := len(n.records)
 	n.records = slices.DeleteFunc(n.records, func(x rigRecord) bool { return x.generation < n.first })
+	n.dropped += before - len(n.records)
 	n.synced = len(n.records)
 	n.step(CheckpointDone{ID: cp.ID})
 }

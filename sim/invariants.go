@@ -104,7 +104,9 @@ func (v *invariants) progress(n *simNode, view *replica.View, look *lastLook) {
 
 // log feeds the durable entries that are new since the last look, and those
 // newly applied. Between commit and apply the durable log may still hold what a
-// newer leader's entry, on its way to the disk, replaces.
+// newer leader's entry, on its way to the disk, replaces. With the smallest
+// windows an entry may be gone within the step that applied it; then what was
+// made of it is compared (machine), not the entry.
 func (v *invariants) log(n *simNode, r *replica.Replica, view *replica.View, look *lastLook) {
 	for i := view.Last; i >= max(view.First, 1); i-- {
 		term, data, ok := r.Entry(i)
@@ -135,6 +137,7 @@ func (v *invariants) leader(n *simNode, r *replica.Replica, view *replica.View) 
 		return
 	}
 	v.leaders[k] = true
+	v.w.probe("leader elected")
 	v.judge(n, v.watch.Leader(view.Group, view.Term, view.Replica))
 	v.judge(n, v.watch.NewLeader(view.Group, view.Term, view.Replica, view.Last, func(i uint64) (uint64, bool) {
 		term, _, ok := r.Entry(i)

@@ -142,6 +142,13 @@ func (n *simNode) crash(keep unsynced) {
 	w.trace.note(w.loop.now, n.index, kindCrash, n.boot)
 	w.fault(n.id, kindCrash, "unsynced=%s", keep)
 	n.w.inv.stopped(n)
+	w.probe("crash, unsynced=" + string(keep))
+	if n.host.Shard().Load().Checkpoints > 0 {
+		w.probe("crash after a checkpoint of this boot")
+	}
+	if len(n.journal.doing) > 0 {
+		w.probe("crash during a journal write")
+	}
 	n.dying(keep)
 	n.up, n.paused, n.deferred = false, false, nil
 	n.boot++

@@ -68,26 +68,25 @@ type run struct {
 	healed     bool     // the liveness phase has begun
 	operations int
 	acked      int
-	probes     map[string]int
 	counts     map[string]uint32 // partitions by topic
 	final      checker.Final
 }
 
-func (r *run) probe(name string)              { r.probes[name]++ }
+func (r *run) probe(name string)              { r.w.probe(name) }
 func (r *run) partitions(topic string) uint32 { return max(r.counts[topic], 1) }
 
 // Run simulates one set of options and judges it. line, if not nil, takes a line
 // per interesting event.
 func Run(o Options, line func(string)) (res Result) {
 	w := newWorld(o, line)
-	r := &run{w: w, probes: map[string]int{}, counts: map[string]uint32{}}
+	r := &run{w: w, counts: map[string]uint32{}}
 	r.rec = &recorder{w: w}
 	defer func() {
 		if p := recover(); p != nil {
 			res.Exit, res.Why, res.Stack = Crashed, fmt.Sprintf("panic: %v", p), string(debug.Stack())
 		}
 		res.Hash, res.Points, res.Events, res.Virtual = w.trace.Hash(), w.trace.Points(), w.loop.ran, w.loop.now
-		res.Operations, res.Acked, res.Probes, res.History = r.operations, r.acked, r.probes, &r.rec.history
+		res.Operations, res.Acked, res.Probes, res.History = r.operations, r.acked, w.probes, &r.rec.history
 		res.Final, res.Broken, res.Faults = r.final, w.broken, w.faults
 	}()
 	stuck := r.phases()

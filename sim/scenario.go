@@ -191,7 +191,7 @@ func (s *scenario) cluster(c *command) {
 	}
 	o := calm(c)
 	w := newWorld(o, s.line)
-	s.run = &run{w: w, probes: map[string]int{}, counts: map[string]uint32{}}
+	s.run = &run{w: w, counts: map[string]uint32{}}
 	s.rec = &recorder{w: w}
 	for _, n := range w.nodes {
 		n.start()

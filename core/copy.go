@@ -39,15 +39,19 @@ type copying struct {
 // mayInstall says whether a snapshot's message may be stepped now; otherwise it
 // starts, or redirects, the copy of what it names.
 func (s *Shard) mayInstall(m *member, msg *pb.Message) bool {
-	own, ok := m.partition()
-	if !ok || msg.GetSnapshot().GetMetadata().GetIndex() <= m.r.Applied() || msg.GetTerm() < m.r.View().Term {
+	if msg.GetSnapshot().GetMetadata().GetIndex() <= m.r.Applied() || msg.GetTerm() < m.r.View().Term {
 		return true
 	}
-	p := newPartition(m.g.group, s.cfg.Limits)
-	if err := p.Restore(msg.GetSnapshot().GetData()); err != nil {
+	trial := s.blank(m.g.group)
+	if err := trial.Restore(msg.GetSnapshot().GetData()); err != nil {
 		s.note("group %d: a snapshot from the leader does not decode: %v", m.id, err)
 		return false
 	}
+	own, ok := m.partition()
+	if !ok {
+		return true
+	}
+	p := trial.(*partition.Machine)
 	c := m.copying
 	if c == nil {
 		c = &copying{at: own.HighWatermark()}

@@ -54,11 +54,19 @@ func (d *definition) Code(c *wire.Codec) {
 }
 
 func (s *Shard) newMachine(g model.Group) group.Machine {
+	m := s.blank(g)
+	if g.Kind == model.GroupMeta {
+		s.meta = m.(*meta.Machine)
+	}
+	return m
+}
+
+// blank is a machine of a group's kind in its initial state.
+func (s *Shard) blank(g model.Group) group.Machine {
 	l := s.cfg.Limits
 	switch g.Kind {
 	case model.GroupMeta:
-		s.meta = meta.New(*s.founding)
-		return s.meta
+		return meta.New(*s.founding)
 	case model.GroupCoordinator:
 		return subscription.New(subscription.Config{Group: g.ID, MaxMembers: l.MaxMembers, Waiting: l.Waiting})
 	}
@@ -291,6 +299,9 @@ func (v raftServices) MayInstall(_ *replica.Replica, msg *pb.Message) bool {
 
 // Installed implements replica.Services.
 func (v raftServices) Installed(*replica.Replica) { v.m.resetAt, v.m.storedTo = nil, 0 }
+
+// Note implements replica.Services.
+func (v raftServices) Note(text string) { v.m.s.note("%s", text) }
 
 // Reply implements replica.Services.
 func (v raftServices) Reply(ref group.Ref, err *model.Error) { v.m.s.replyRef(ref, nil, err) }

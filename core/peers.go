@@ -323,7 +323,9 @@ func (s *Shard) peerDown(n model.NodeID) {
 	s.gate.PeerDown(n)
 }
 
-// wallTrusted compares this node's wall clock with the median of all nodes heard of lately.
+// wallTrusted compares this node's wall clock with the median of all nodes heard
+// of lately. Of an even number both middle ones count: with two nodes nobody can
+// tell whose clock is off, so neither trusts its own.
 func (s *Shard) wallTrusted() bool {
 	skews := []int64{0}
 	for _, p := range s.peers {
@@ -332,8 +334,12 @@ func (s *Shard) wallTrusted() bool {
 		}
 	}
 	slices.Sort(skews)
-	median := skews[len(skews)/2]
-	return max(median, -median) <= int64(s.cfg.Timing.MaxSkew)
+	for _, median := range [2]int64{skews[(len(skews)-1)/2], skews[len(skews)/2]} {
+		if max(median, -median) > int64(s.cfg.Timing.MaxSkew) {
+			return false
+		}
+	}
+	return true
 }
 
 func (s *Shard) reachable(p *peer) bool {

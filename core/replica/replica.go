@@ -44,6 +44,8 @@ type Services interface {
 	// Installed follows the machine's Restore from a durable snapshot.
 	Installed(r *Replica)
 	Reply(ref group.Ref, err *model.Error)
+	// Note is for the operator.
+	Note(text string)
 }
 
 // write is one journal record under way.
@@ -80,6 +82,7 @@ type Replica struct {
 	clock       clock
 	reads       reads
 	beats       int
+	complained  bool   // of a message that cannot be
 	handing     bool   // leadership is being handed over: no proposals
 	confIndex   uint64 // of the last membership change proposed here in this term
 }
@@ -123,14 +126,22 @@ func New(cfg Config, l *Loader, m group.Machine, s Services, host group.Host) (*
 
 // Step takes a raft message from a peer.
 func (r *Replica) Step(m *pb.Message) {
+	err := r.checkSender(m)
+	if err == nil {
+		err = r.check(m)
+	}
+	if err != nil {
+		if !r.complained {
+			r.complained = true
+			r.s.Note(fmt.Sprintf("group %d refuses a message of replica %d: %v", r.cfg.Group.ID, m.GetFrom(), err))
+		}
+		return
+	}
 	switch m.GetType() {
 	case pb.MsgApp, pb.MsgHeartbeat, pb.MsgSnap:
 		if m.GetTerm() >= r.term {
 			r.clock.rearm(r)
 		}
-	case pb.MsgHup, pb.MsgBeat, pb.MsgProp, pb.MsgUnreachable, pb.MsgSnapStatus, pb.MsgCheckQuorum,
-		pb.MsgStorageAppend, pb.MsgStorageAppendResp, pb.MsgStorageApply, pb.MsgStorageApplyResp, pb.MsgForgetLeader:
-		return // local messages have no business on the wire
 	}
 	if m.GetType() == pb.MsgSnap && !r.s.MayInstall(r, m) {
 		return
@@ -314,15 +325,7 @@ func (r *Replica) apply(es []*pb.Entry) {
 }
 
 func (r *Replica) applyConf(e *pb.Entry) {
-	var cc pb.ConfChangeI
-	var err error
-	if e.GetType() == pb.EntryConfChange {
-		v := &pb.ConfChange{}
-		err, cc = proto.Unmarshal(e.GetData(), v), v
-	} else {
-		v := &pb.ConfChangeV2{}
-		err, cc = proto.Unmarshal(e.GetData(), v), v
-	}
+	cc, err := confChange(e)
 	if err != nil {
 		panic(fmt.Sprintf("group %d entry %d is not a membership change: %v", r.cfg.Group.ID, e.GetIndex(), err))
 	}

@@ -77,7 +77,7 @@ func (r *Replica) NodeOf(replica uint64) (model.NodeID, bool) {
 // catalog: the node says so itself, and replica ids are never reused.
 func (r *Replica) From(replica uint64, n model.NodeID, d model.DiskID) bool {
 	p, ok := r.peers[replica]
-	if !ok && len(r.peers) < maxPeers {
+	if !ok && replica != raft.None && !raft.IsLocalMsgTarget(replica) && len(r.peers) < maxPeers {
 		r.peers[replica] = model.Replica{ID: model.ReplicaID(replica), Node: n, Disk: d, Joined: true}
 		return true
 	}

@@ -164,7 +164,15 @@ func (g *Gateway) Tick() {
 }
 
 // CatalogChanged says that meta applied something.
-func (g *Gateway) CatalogChanged() { g.wakeWaiters() }
+func (g *Gateway) CatalogChanged() {
+	if cat := g.h.Catalog(); cat != nil && len(g.leaders) > 2*len(cat.Groups())+64 {
+		maps.DeleteFunc(g.leaders, func(id model.GroupID, _ model.NodeID) bool {
+			_, there := cat.Group(id)
+			return !there
+		})
+	}
+	g.wakeWaiters()
+}
 
 func (g *Gateway) wakeWaiters() {
 	if len(g.waiters) == 0 {

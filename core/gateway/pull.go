@@ -29,6 +29,7 @@ type pulling struct {
 	sub      *model.Subscription
 	topic    *model.Topic
 	until    model.Mono // end of the client's wait
+	began    model.Mono // this round did
 	granted  *call.Granted
 	reads    []*ask
 	left     int
@@ -66,6 +67,7 @@ func (p *pulling) round() {
 			p.sub, p.topic = s, t
 		}
 	}
+	p.began = p.g.h.Now()
 	p.ranges, p.skips, p.reads, p.polling = nil, nil, nil, false
 	p.messages, p.bytes = p.c.MaxMessages, p.c.MaxBytes
 	req := &call.Grant{Target: p.g.targetOf(p.sub), Member: p.c.Member, Static: p.c.Static,
@@ -96,9 +98,12 @@ func (p *pulling) slice() time.Duration {
 // the first that brings something ends the round.
 func (p *pulling) read(wait bool) {
 	p.polling = wait
-	p.left = len(p.granted.Ranges)
-	if p.left == 0 {
-		p.pause()
+	// What this node's catalog does not know yet the next round may.
+	known := slices.DeleteFunc(slices.Clone(p.granted.Ranges), func(r call.Range) bool {
+		return int(r.Partition) >= len(p.topic.Partitions)
+	})
+	if p.left = len(known); p.left == 0 {
+		p.pause(ownsNothing)
 		return
 	}
 	patience := time.Duration(0)
@@ -106,18 +111,9 @@ func (p *pulling) read(wait bool) {
 		patience = p.slice()
 	}
 	p.reads = p.reads[:0]
-	asked := 0
-	for _, r := range p.granted.Ranges {
-		if int(r.Partition) >= len(p.topic.Partitions) {
-			p.left-- // this node's catalog is behind; the next round knows more
-			continue
-		}
-		asked++
+	for _, r := range known {
 		req := &call.Read{Offset: r.From, MaxBytes: p.share(len(p.granted.Ranges)), Wait: patience}
 		p.readOn(&walk{left: r, acked: p.acked(r.Partition)}, req, patience)
-	}
-	if asked == 0 {
-		p.pause()
 	}
 }
 
@@ -155,15 +151,41 @@ func (p *pulling) share(n int) uint32 {
 	return max(p.c.MaxBytes/uint32(n), 1)
 }
 
-// pause ends a round that had nothing to read: the member owns nothing now.
-func (p *pulling) pause() {
+const (
+	ownsNothing = 100 * time.Millisecond // until the assignment is looked at again
+	oneRound    = 20 * time.Millisecond  // at least between two rounds that brought nothing
+)
+
+// pause ends a round that had nothing to read, for a moment.
+func (p *pulling) pause(d time.Duration) {
 	if p.g.h.Now() >= p.until {
-		p.empty()
+		p.over()
 		return
 	}
 	// The catalog version asked for does not come: the waiter is a timer.
-	at := p.g.h.Now().Add(min(p.slice(), 100*time.Millisecond))
+	at := p.g.h.Now().Add(min(p.slice(), d))
 	p.g.waiters = append(p.g.waiters, waiter{p.rq, 1<<64 - 1, at, func(*model.Error) { p.round() }})
+}
+
+// again begins the next round, but not at once: answers that come at once and
+// bring nothing would keep the node busy with one pull until its wait is over.
+func (p *pulling) again() {
+	if p.g.h.Now() < p.began.Add(oneRound) {
+		p.pause(oneRound)
+		return
+	}
+	p.round()
+}
+
+// over answers a pull whose wait is over and that brought nothing.
+func (p *pulling) over() {
+	if p.granted.Replay && len(p.granted.Ranges) > 0 {
+		// An empty answer would confirm what never arrived.
+		p.g.reply(p.rq, nil, model.Errorf(model.Unavailable,
+			"what this pull gave before cannot be read at the moment; pull again with the same pull_sequence"))
+		return
+	}
+	p.empty()
 }
 
 func (p *pulling) empty() {
@@ -204,14 +226,10 @@ func (p *pulling) endRound() {
 	switch {
 	case len(p.ranges) > 0 || len(p.skips) > 0:
 		p.deliver()
-	case p.g.h.Now() >= p.until && p.granted.Replay:
-		// An empty answer would confirm what never arrived.
-		p.g.reply(p.rq, nil, model.Errorf(model.Unavailable,
-			"what this pull gave before cannot be read at the moment; pull again with the same pull_sequence"))
 	case p.g.h.Now() >= p.until:
-		p.empty()
+		p.over()
 	case p.polling || p.granted.Replay:
-		p.round()
+		p.again()
 	default:
 		p.read(true)
 	}
@@ -300,7 +318,7 @@ func (p *pulling) deliver() {
 			out.Ranges = append(out.Ranges, call.PulledRange{Range: r, Batches: part})
 		}
 		if len(out.Ranges) == 0 && p.g.h.Now() < p.until {
-			p.round()
+			p.again()
 			return
 		}
 		p.g.reply(p.rq, out, nil)
@@ -318,7 +336,7 @@ func above(vs []batch.View, from model.Offset) []batch.View {
 // failed starts over when the member's place changed between grant and delivery.
 func (p *pulling) failed(err *model.Error) {
 	if err.Reason == model.ReasonFenced && p.g.h.Now() < p.until {
-		p.round()
+		p.again()
 		return
 	}
 	p.g.reply(p.rq, nil, err)

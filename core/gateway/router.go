@@ -119,6 +119,9 @@ func (g *Gateway) Answer(id uint64, from model.NodeID, resp call.Response, err *
 		return
 	}
 	a.inFlight = false
+	if err == nil && !fits(a.req, resp) {
+		err = model.Errorf(model.Internal, "node %s answered a %T with a %T; do both run the same version?", from, a.req, resp)
+	}
 	if err == nil {
 		if acked, ok := resp.(*call.Acked); ok {
 			for i := range acked.Results {
@@ -145,12 +148,41 @@ func (g *Gateway) Answer(id uint64, from model.NodeID, resp call.Response, err *
 	case err.Reason == model.ReasonStaleMap && !isAppend(a.req):
 		g.retry(a, retryPause)
 	case err.Code == model.Unavailable && repeatable(a.req) && err.Reason != model.ReasonStaleMap:
-		a.open = true
+		a.open = a.open || !readOnly(a.req)
 		delete(g.leaders, a.group)
 		g.retry(a, max(retryPause, err.RetryAfter))
 	default:
 		g.finish(a, nil, a.judged(err))
 	}
+}
+
+// fits says whether an answer is of the kind that the request asks for.
+func fits(req call.Request, resp call.Response) (ok bool) {
+	switch req.(type) {
+	case *call.Append:
+		_, ok = resp.(*call.Appended)
+	case *call.Read:
+		_, ok = resp.(*call.ReadResult)
+	case *call.Locate:
+		_, ok = resp.(*call.Located)
+	case *call.Grant:
+		_, ok = resp.(*call.Granted)
+	case *call.Deliver:
+		_, ok = resp.(*call.Delivered)
+	case *call.AckCursors:
+		_, ok = resp.(*call.Acked)
+	case *call.MoveCursors:
+		_, ok = resp.(*call.Moved)
+	case *call.Describe:
+		_, ok = resp.(*call.Description)
+	case *call.OpenProducer:
+		_, ok = resp.(*call.ProducerOpened)
+	case *call.Fence, *call.Heartbeat, *call.Leave, *call.TransferLeader:
+		ok = true // nothing is read from it
+	default:
+		_, ok = resp.(*call.Done)
+	}
+	return ok
 }
 
 // judged is what a refusal says of the whole call. A try before it whose outcome
@@ -193,7 +225,7 @@ func (g *Gateway) giveUp(a *ask) {
 	case a.open || a.inFlight && !readOnly(a.req):
 		g.finish(a, nil, model.Reasoned(model.DeadlineExceeded, model.ReasonUnknownOutcome, retryPause,
 			"no answer within the deadline; the call may have taken effect"))
-	case a.last != nil && a.last.Reason == model.ReasonStaleMap:
+	case a.last != nil && a.last.Code == model.Unavailable: // STALE_MAP, or a leader that says why not
 		g.finish(a, nil, a.last)
 	default:
 		g.finish(a, nil, model.Reasoned(model.Unavailable, model.ReasonNoLeader, 200*time.Millisecond,

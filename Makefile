@@ -76,7 +76,15 @@ bugs: build ## plant known bugs one by one and show that each is caught
 chaos: build ## break real processes under load and judge what clients saw: TIME=30s NODES=3 SCENARIO=random
 	$(GO) run ./tools/chaos -bin bin/tapedeck -time $(TIME) -nodes $(NODES) -scenario $(SCENARIO)
 
-bench: ## Go benchmarks of the hot paths, with allocations
+bench: build ## the standard table on three nodes of this machine, beside what it can do at all; QUICK=1 under a minute
+	$(GO) build -o bin/ ./bench/physical ./bench/suite
+	bin/suite $(if $(QUICK),--quick) $(if $(wildcard bin/bench-peers),--peers bin/bench-peers) $(BENCH)
+
+bench-peers: ## the same with NATS JetStream in the same run, if its modules are to be had
+	@if cd bench/peers && $(GO) build -o ../../bin/bench-peers .; then cd ../.. && $(MAKE) bench; \
+		else echo 'NATS could not be built here (see above): the peers are skipped'; fi
+
+bench-go: ## Go benchmarks of the hot paths, with allocations
 	$(GO) test -run '^$$' -bench . -benchmem ./core/... ./client/...
 
 bench-disk: ## Go benchmarks of journal and segments on this disk

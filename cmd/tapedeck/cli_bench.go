@@ -74,6 +74,7 @@ func (f *benchFlags) with(ctx context.Context, std *stdio, do func(*client.Clien
 		l.Topic = fmt.Sprintf("bench-%d", time.Now().UnixNano())
 		defer bench.RemoveTopic(ctx, c, l.Topic)
 	}
+	tuneMemory()
 	report := bench.NewReport()
 	if f.Profile != "" {
 		stop, err := profileCPU(f.Profile)

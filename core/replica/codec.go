@@ -87,42 +87,74 @@ type Message struct{ *pb.Message }
 // Code implements wire.Coder.
 func (m *Message) Code(c *wire.Codec) {
 	if c.Decoding {
-		m.Message = &pb.Message{}
+		m.decode(c)
+		return
 	}
 	v := m.Message
+	c.Reserve(messageSize(v))
 	kind := uint32(v.GetType())
 	wire.Uint(c, &kind)
-	if c.Decoding {
-		if kind > uint32(pb.MsgForgetLeader) {
-			c.Fail(fmt.Errorf("raft message type %d is unknown", kind))
+	for _, f := range fields(v) {
+		n := uint64(0)
+		if *f != nil {
+			n = **f
 		}
-		v.Type = pb.MessageType(kind).Enum()
-	}
-	for _, f := range []**uint64{&v.To, &v.From, &v.Term, &v.LogTerm, &v.Index, &v.Commit, &v.Vote, &v.RejectHint} {
-		codeField(c, f)
+		wire.Uint(c, &n)
 	}
 	reject := v.GetReject()
 	c.Bool(&reject)
-	if c.Decoding && reject {
-		v.Reject = &reject
+	c.Bytes(&v.Context)
+	wire.Slice(c, &v.Entries, codeEntry)
+	codeSnapshot(c, &v.Snapshot)
+}
+
+const fieldCount = 8
+
+// fields lists a message's numbers in the order of the format.
+func fields(v *pb.Message) [fieldCount]**uint64 {
+	return [fieldCount]**uint64{
+		&v.To, &v.From, &v.Term, &v.LogTerm, &v.Index, &v.Commit, &v.Vote, &v.RejectHint,
+	}
+}
+
+// message bundles a message with the numbers it points to: one allocation.
+type message struct {
+	pb.Message
+	kind   pb.MessageType
+	values [fieldCount]uint64
+	reject bool
+}
+
+func (m *Message) decode(c *wire.Codec) {
+	v := &message{}
+	m.Message = &v.Message
+	var kind uint32
+	wire.Uint(c, &kind)
+	if kind > uint32(pb.MsgForgetLeader) {
+		c.Fail(fmt.Errorf("raft message type %d is unknown", kind))
+	}
+	v.kind = pb.MessageType(kind)
+	v.Type = &v.kind
+	for i, f := range fields(&v.Message) {
+		if wire.Uint(c, &v.values[i]); v.values[i] != 0 {
+			*f = &v.values[i]
+		}
+	}
+	if c.Bool(&v.reject); v.reject {
+		v.Reject = &v.reject
 	}
 	c.Bytes(&v.Context)
 	wire.Slice(c, &v.Entries, codeEntry)
 	codeSnapshot(c, &v.Snapshot)
 }
 
-func codeField(c *wire.Codec, f **uint64) {
-	var n uint64
-	if *f != nil {
-		n = **f
+// messageSize is about what a message takes, and not less if it carries entries alone.
+func messageSize(v *pb.Message) int {
+	size := 64
+	for _, e := range v.Entries {
+		size += entrySize(e)
 	}
-	wire.Uint(c, &n)
-	if c.Decoding {
-		*f = nil
-		if n != 0 {
-			*f = &n
-		}
-	}
+	return size
 }
 
 // hardState is pb.HardState by value.
@@ -169,6 +201,7 @@ type base struct {
 // Code implements wire.Coder.
 func (b *base) Code(c *wire.Codec) {
 	c.Version(1)
+	c.Reserve(messageSize(&pb.Message{Entries: b.entries}))
 	b.hard.code(c)
 	wire.Uint(c, &b.applied)
 	wire.Uint(c, &b.appliedTerm)

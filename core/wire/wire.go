@@ -12,6 +12,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -53,6 +54,14 @@ func Decode(buf []byte, v Coder) error {
 		return fmt.Errorf("decode %T: %w", v, c.Err)
 	}
 	return nil
+}
+
+// Reserve makes room for n bytes more, so that encoding large fields one after
+// the other does not copy the ones before again and again.
+func (c *Codec) Reserve(n int) {
+	if !c.Decoding {
+		c.Buf = slices.Grow(c.Buf, n)
+	}
 }
 
 // Fail records the first error; later fields decode as zero.

@@ -33,7 +33,8 @@ type world interface {
 func worlds() map[string]func(t *testing.T) world {
 	return map[string]func(t *testing.T) world{
 		"memory":  func(*testing.T) world { return &memory{simdisk.New()} },
-		"tidwall": func(t *testing.T) world { return newReal(t) },
+		"direct":  func(t *testing.T) world { return newReal(t) },
+		"tidwall": func(t *testing.T) world { return newTidwall(t) },
 		"memory engine on real files": func(t *testing.T) world {
 			r := newReal(t)
 			r.make = func(dir string) record.Engine {
@@ -123,6 +124,12 @@ func scratch(t *testing.T) string {
 
 func newReal(t *testing.T) *real {
 	return &real{t: t, dir: scratch(t), make: func(dir string) record.Engine { return journal.New(dir + "/journal") }}
+}
+
+func newTidwall(t *testing.T) *real {
+	r := newReal(t)
+	r.make = func(dir string) record.Engine { return journal.NewTidwall(dir + "/journal") }
+	return r
 }
 
 func (r *real) engine() record.Engine { return r.make(r.dir) }

@@ -1,7 +1,6 @@
 package journal
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -10,27 +9,15 @@ import (
 	"github.com/tidwall/wal"
 
 	"github.com/tapedeck/tapedeck/disk"
-	"github.com/tapedeck/tapedeck/disk/record"
 )
 
-// journal appends to the newest generation. Its first error stays.
+// journal appends to the newest generation by the library.
 type journal struct {
-	e      *Engine
-	folder string
-	batch  wal.Batch
-	held   int    // bytes in batch
-	sizes  []int  // of the frames in batch, with their wrapping
-	next   uint64 // number of the next frame
-	size   int    // bytes of the current file, as the library counts them
-	doomed []record.Found
-	err    error
-}
-
-func (j *journal) fail(err error) error {
-	if j.err == nil && err != nil {
-		j.err = err
-	}
-	return j.err
+	chain
+	batch wal.Batch
+	held  int   // bytes in batch
+	sizes []int // of the frames in batch, with their wrapping
+	size  int   // bytes of the current file, as the library counts them
 }
 
 // Append holds a frame back for one write of many.
@@ -109,22 +96,6 @@ func (j *journal) sync() error {
 	return j.fail(guard("sync", j.e.log.Sync))
 }
 
-// removeStep removes one file of at most one file's size, or one empty folder.
-func (j *journal) removeStep() error {
-	if len(j.doomed) == 0 {
-		return nil
-	}
-	g := &j.doomed[0]
-	if n := len(g.Files); n > 0 {
-		f := g.Files[n-1]
-		g.Files = g.Files[:n-1]
-		return os.Remove(filepath.Join(j.e.dir, f.Name))
-	}
-	path := j.e.folder(g.Generation)
-	j.doomed = j.doomed[1:]
-	return os.Remove(path)
-}
-
 func (j *journal) Roll(next disk.Generation) error {
 	if j.err != nil {
 		return j.err
@@ -139,12 +110,11 @@ func (j *journal) Roll(next disk.Generation) error {
 			return j.fail(err)
 		}
 	}
-	folder := j.e.folder(next)
-	if err := os.Mkdir(folder, folderMode); err != nil {
-		return j.fail(err)
+	if err := j.begin(next); err != nil {
+		return err
 	}
 	err := guard("open", func() (err error) {
-		j.e.log, err = wal.Open(folder, &wal.Options{
+		j.e.log, err = wal.Open(j.folder, &wal.Options{
 			NoSync: true, SegmentSize: fileBytes, SegmentCacheSize: 1, NoCopy: true,
 			DirPerms: folderMode, FilePerms: fileMode,
 		})
@@ -153,25 +123,8 @@ func (j *journal) Roll(next disk.Generation) error {
 	if err != nil {
 		return j.fail(err)
 	}
-	j.folder, j.next, j.size = folder, 1, 0
-	return j.fail(errors.Join(syncFolder(folder), syncFolder(j.e.dir), syncFolder(filepath.Dir(j.e.dir))))
-}
-
-func (j *journal) Drop(before uint64) error {
-	if j.err != nil {
-		return j.err
-	}
-	found, _, err := j.e.list()
-	if err != nil {
-		return j.fail(err)
-	}
-	j.doomed = nil
-	for _, g := range found {
-		if g.Number < before {
-			j.doomed = append(j.doomed, g)
-		}
-	}
-	return j.fail(j.removeStep())
+	j.size = 0
+	return j.began()
 }
 
 // Close leaves what was not synced unwritten, or written in part.
@@ -183,21 +136,4 @@ func (j *journal) Close() error {
 		return nil
 	}
 	return guard("close", log.Close)
-}
-
-// uvarint reads a length in its shortest form; others are not the library's.
-func uvarint(data []byte) (n uint64, size int) {
-	n, size = binary.Uvarint(data)
-	if size > 0 && size != uvarintSize(n) {
-		return 0, 0
-	}
-	return n, size
-}
-
-func uvarintSize(n uint64) int {
-	size := 1
-	for ; n >= 0x80; n >>= 7 {
-		size++
-	}
-	return size
 }

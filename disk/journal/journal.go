@@ -1,24 +1,33 @@
-// Package journal is github.com/tidwall/wal v1.2.1 as a journal engine.
+// Package journal keeps a journal in files: two engines over one format, that of
+// github.com/tidwall/wal v1.2.1.
 //
-// Every generation is a tidwall log of its own, in a folder named by the
-// generation, beginning at frame 1; it is removed whole. The library is used
-// for appending only, and never opens a folder that has anything in it: what is
-// in a journal is read by disk/record's rule, straight from the files. So the
-// library's own recovery, its reads and its truncation are never run.
+// Every generation is a folder named by it, which is removed whole. A file is
+// named by the number of its first frame, in 20 decimal digits, and holds frames
+// laid end to end, each behind its length as an unsigned varint. What is in a
+// journal is read by disk/record's rule, straight from the files: the library's
+// own recovery, its reads and its truncation are never run.
 //
-// Format, for the rule: a file is named by the number of its first frame, in 20
-// decimal digits, and holds frames laid end to end, each behind its length as an
-// unsigned varint.
+// New writes the files by itself: what came since the last sync goes out in one
+// write, from one buffer. NewTidwall has the library write them, which copies
+// each frame three times more and keeps the newest files in memory; it is there
+// to hold the other one against.
 //
-// What it guards against, all seen in that version:
+// Duties of both:
+//   - a folder's entry is durable before anything is written to the file behind
+//     it, and a file is before the next one begins;
+//   - the first error, or panic, ends an engine for good;
+//   - a lock file keeps a second process out;
+//   - generations that are dropped go file by file, one at each sync: removing
+//     much at once stalls everybody's syncs.
+//
+// What the library's engine guards against, all seen in that version:
 //   - its log may only be synced, not asked what is durable: NoSync, and Sync by
 //     the caller;
 //   - it starts a file without making the folder's entry durable, and two such
 //     entries can be lost in any order: the folder is synced before the next
 //     append whenever a file appeared;
-//   - after a failed write or sync it goes on as if nothing had happened: the
-//     first error, or panic, ends this engine for good;
-//   - two opens of one folder both succeed: a lock file;
+//   - after a failed write or sync it goes on as if nothing had happened;
+//   - two opens of one folder both succeed;
 //   - it holds about two files in memory: files are small.
 package journal
 
@@ -49,13 +58,19 @@ const (
 
 // Engine is a journal's folder.
 type Engine struct {
-	dir  string
-	lock *os.File
-	log  *wal.Log // of the open generation
+	dir     string
+	library bool
+	lock    *os.File
+	log     *wal.Log // of the open generation, if the library writes it
 }
 
-// New is an engine over a folder, which need not exist yet.
+// New is an engine over a folder, which need not exist yet. It writes the files
+// by itself.
 func New(dir string) *Engine { return &Engine{dir: dir} }
+
+// NewTidwall is New, but tidwall/wal writes the files. The format is the same,
+// so a folder can be opened by the one after the other.
+func NewTidwall(dir string) *Engine { return &Engine{dir: dir, library: true} }
 
 // take locks the folder, if it is there.
 func (e *Engine) take() error {
@@ -158,7 +173,12 @@ func (e *Engine) Settle(g record.Found) error {
 			return err
 		}
 	}
-	return errors.Join(syncFolder(e.folder(g.Generation)), syncFolder(e.dir), syncFolder(filepath.Dir(e.dir)))
+	return e.syncAll(e.folder(g.Generation))
+}
+
+// syncAll makes a generation's folder and its way from the data folder durable.
+func (e *Engine) syncAll(folder string) error {
+	return errors.Join(syncFolder(folder), syncFolder(e.dir), syncFolder(filepath.Dir(e.dir)))
 }
 
 // Remove implements record.Engine.
@@ -179,7 +199,10 @@ func (e *Engine) Open() (disk.Journal, error) {
 	if err := e.take(); err != nil {
 		return nil, err
 	}
-	return &journal{e: e}, nil
+	if e.library {
+		return &journal{chain: chain{e: e}}, nil
+	}
+	return &direct{chain: chain{e: e}}, nil
 }
 
 // Close implements record.Engine.

@@ -33,9 +33,18 @@ func scratch(t testing.TB) string {
 	return dir
 }
 
+// engines are both ways of writing.
+var engines = map[string]func(dir string) *Engine{"direct": New, "tidwall": NewTidwall}
+
+// open opens with the library's engine.
 func open(t testing.TB, dir string) (*record.Log, []record.Record) {
 	t.Helper()
-	l, got, err := record.Open(New(dir), 0, record.Mark{}, 77)
+	return openWith(t, NewTidwall(dir))
+}
+
+func openWith(t testing.TB, e *Engine) (*record.Log, []record.Record) {
+	t.Helper()
+	l, got, err := record.Open(e, 0, record.Mark{}, 77)
 	must(t, err)
 	return l, got
 }
@@ -43,7 +52,7 @@ func open(t testing.TB, dir string) (*record.Log, []record.Record) {
 func refused(t testing.TB, dir, part string) {
 	t.Helper()
 	var r *record.Refused
-	_, _, err := record.Open(New(dir), 0, record.Mark{}, 78)
+	_, _, err := record.Open(NewTidwall(dir), 0, record.Mark{}, 78)
 	if !errors.As(err, &r) || !strings.Contains(err.Error(), part) {
 		t.Fatalf("want a refusal with %q, got %v", part, err)
 	}
@@ -134,7 +143,7 @@ func TestTrapMiddleFile(t *testing.T) {
 // TestTrapFailedSync: the library's next sync succeeds.
 func TestTrapFailedSync(t *testing.T) {
 	dir := scratch(t)
-	e := New(dir)
+	e := NewTidwall(dir)
 	l, _, err := record.Open(e, 0, record.Mark{}, 1)
 	must(t, err)
 	fill(t, l, 2, 10)
@@ -166,7 +175,7 @@ func TestTrapFailedSync(t *testing.T) {
 
 // TestTrapPanic: a panic of the library is an error, and stays.
 func TestTrapPanic(t *testing.T) {
-	e := New(scratch(t))
+	e := NewTidwall(scratch(t))
 	j, err := e.Open()
 	must(t, err)
 	must(t, j.Roll(disk.Generation{Number: 1, ID: 1}))
@@ -204,8 +213,14 @@ func TestTrapTwoOpens(t *testing.T) {
 // TestFiles: frames of all sizes, many or one to a file, come back, and the
 // engine knows of every file that the library begins.
 func TestFiles(t *testing.T) {
+	for name, engine := range engines {
+		t.Run(name, func(t *testing.T) { testFiles(t, engine) })
+	}
+}
+
+func testFiles(t *testing.T, engine func(dir string) *Engine) {
 	dir := scratch(t)
-	l, _ := open(t, dir)
+	l, _ := openWith(t, engine(dir))
 	var want []int
 	sizes := []int{0, 100, flushBytes - record.HeaderSize - 1, flushBytes, 5 << 20,
 		127 - record.HeaderSize, 128 - record.HeaderSize, 300_000, 3 << 20, 9 << 20}
@@ -223,10 +238,10 @@ func TestFiles(t *testing.T) {
 	}
 	must(t, l.Sync())
 	must(t, l.Close())
-	if n := len(files(t, dir)); n < 20 {
+	if n := len(files(t, dir)); n < 6 {
 		t.Fatalf("only %d files", n)
 	}
-	l, got := open(t, dir)
+	l, got := openWith(t, engine(dir))
 	var have []int
 	for _, r := range got {
 		have = append(have, len(r.Payload))
@@ -239,9 +254,15 @@ func TestFiles(t *testing.T) {
 
 // TestDropInSteps: one file goes with each sync.
 func TestDropInSteps(t *testing.T) {
+	for name, engine := range engines {
+		t.Run(name, func(t *testing.T) { testDropInSteps(t, engine) })
+	}
+}
+
+func testDropInSteps(t *testing.T, engine func(dir string) *Engine) {
 	dir := scratch(t)
-	l, _ := open(t, dir)
-	fill(t, l, 8, 3<<20)
+	l, _ := openWith(t, engine(dir))
+	fill(t, l, 20, 3<<20)
 	old := len(files(t, dir))
 	must(t, l.Roll(2, 2))
 	must(t, l.Drop(2))
@@ -267,19 +288,60 @@ func TestDropInSteps(t *testing.T) {
 // BenchmarkAppendSync is one record and one sync, on the folder's real disk.
 func BenchmarkAppendSync(b *testing.B) {
 	for _, size := range []int{300, 4 << 10, 64 << 10, 1 << 20} {
-		b.Run(fmt.Sprint(size), func(b *testing.B) {
-			l, _ := open(b, b.TempDir())
-			b.SetBytes(int64(size))
-			payload := make([]byte, size)
-			for b.Loop() {
-				if _, err := l.Append(record.Record{Type: 1, Payload: payload}); err != nil {
-					b.Fatal(err)
-				}
-				if err := l.Sync(); err != nil {
-					b.Fatal(err)
-				}
-			}
-			_ = l.Close()
-		})
+		for name, engine := range engines {
+			b.Run(fmt.Sprint(name, "/", size), func(b *testing.B) { benchAppendSync(b, engine, size) })
+		}
 	}
+}
+
+func benchAppendSync(b *testing.B, engine func(dir string) *Engine, size int) {
+	l, _ := openWith(b, engine(b.TempDir()))
+	b.SetBytes(int64(size))
+	payload := make([]byte, size)
+	for b.Loop() {
+		if _, err := l.Append(record.Record{Type: 1, Payload: payload}); err != nil {
+			b.Fatal(err)
+		}
+		if err := l.Sync(); err != nil {
+			b.Fatal(err)
+		}
+	}
+	_ = l.Close()
+}
+
+// TestEnginesTakeTurns: a folder written by one is gone on with by the other.
+func TestEnginesTakeTurns(t *testing.T) {
+	dir := scratch(t)
+	for i := range 6 {
+		engine := New
+		if i%2 == 1 {
+			engine = NewTidwall
+		}
+		l, got := openWith(t, engine(dir))
+		if len(got) != 3*i {
+			t.Fatalf("opening %d finds %d records, want %d", i, len(got), 3*i)
+		}
+		fill(t, l, 3, 100)
+		must(t, l.Close())
+	}
+}
+
+// TestDirectFailsForGood: after a failed write nothing is written any more.
+func TestDirectFailsForGood(t *testing.T) {
+	dir := scratch(t)
+	e := New(dir)
+	j, err := e.Open()
+	must(t, err)
+	must(t, j.Roll(disk.Generation{Number: 1, ID: 1}))
+	must(t, j.(*direct).file.Close()) // below it: its writes fail
+	must(t, j.Append([]byte("x")))
+	if err = j.Sync(); err == nil {
+		t.Fatal("the sync did not fail")
+	}
+	for _, again := range []error{j.Sync(), j.Append([]byte("y")), j.Roll(disk.Generation{Number: 2, ID: 2}), j.Drop(1)} {
+		if again != err {
+			t.Errorf("a later call gave %v, want %v", again, err)
+		}
+	}
+	must(t, e.Close())
 }

@@ -43,14 +43,31 @@ func (s *Shard) carry(m *member) {
 			}
 		}
 	}
-	switch m.r.Carry(c) {
+	switch m.r.Carry(c, s.folderGone(c.Add)) {
 	case replica.ChangeRemoved:
 		m.reportAt = s.now.Mono.Add(reportEvery)
 		s.askMeta(&call.ReportChange{Group: m.id, Change: c.ID, Removed: true})
 	case replica.ChangeDone:
 		m.reportAt = s.now.Mono.Add(reportEvery)
 		s.askMeta(&call.ReportChange{Group: m.id, Change: c.ID})
+	case replica.ChangeGivenUp:
+		m.reportAt = s.now.Mono.Add(reportEvery)
+		s.askMeta(&call.ReportChange{Group: m.id, Change: c.ID, GivenUp: true})
 	}
+}
+
+// folderGone says that the folder a replica was to be made in is not its node's
+// any more: the node came back with another one, or left.
+func (s *Shard) folderGone(r model.Replica) bool {
+	if r.ID == 0 {
+		return false
+	}
+	for _, n := range s.Nodes() {
+		if n.ID == r.Node {
+			return n.Disk != r.Disk
+		}
+	}
+	return true
 }
 
 // meetNode makes sure that packets can go to a node of the cluster.

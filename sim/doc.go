@@ -17,11 +17,15 @@
 //   - A verdict is one of passed, safety broken, liveness broken, crashed,
 //     undecided. Running out of a checker's budget is never a pass.
 //
-// The fault budget: no disk ever loses data that was synced. Any number of
-// nodes may crash, pause and be cut off at the same time during the safety
-// phase: that costs availability, and must cost nothing else. Clocks drift by
-// at most half a percent and jump by seconds. Hence every acknowledged message
-// must be there at the end, on every replica.
+// The fault budget. Any number of nodes may crash, pause, be cut off, have a full
+// disk or one that fails a call, at the same time during the safety phase: that
+// costs availability, and must cost nothing else. Clocks drift by at most half a
+// percent and jump by seconds. What was synced is damaged, lost or set back on at
+// most one node at a time, and so on at most one machine of each group; the next
+// one is not before every group has all its replicas again, each a member in
+// force; and never on a node that holds the only copy of something. Damage that
+// no rule of recovery could see is not done. See HarmOptions.
+// Hence every acknowledged message must be there at the end, on every replica.
 //
 // Units: virtual time is a time.Duration since the run began; rates are
 // chances in 10,000.

@@ -35,6 +35,7 @@ type leadership struct {
 
 // lastLook is one replica as last seen in this boot.
 type lastLook struct {
+	replica                 model.ReplicaID
 	term, commit, applied   uint64
 	durableTerm, durableFor uint64
 	checked                 uint64            // applied entries up to it were compared
@@ -71,8 +72,8 @@ func (v *invariants) after(n *simNode) {
 func (v *invariants) replica(n *simNode, r *replica.Replica) {
 	view := r.View()
 	look := v.seen[n.index][view.Group]
-	if look == nil {
-		look = &lastLook{terms: map[uint64]uint64{}}
+	if look == nil || look.replica != view.Replica { // a node's replica may be replaced while it runs
+		look = &lastLook{replica: view.Replica, terms: map[uint64]uint64{}}
 		v.seen[n.index][view.Group] = look
 		v.judge(n, v.watch.Started(view.Group, view.Replica, view.DurableTerm, model.ReplicaID(view.DurableVote)))
 		look.durableTerm, look.durableFor = view.DurableTerm, view.DurableVote
@@ -200,7 +201,7 @@ func (v *invariants) sending(n *simNode, to model.NodeID, packet []byte) {
 func (v *invariants) durable(n *simNode, r *replica.Replica) {
 	view := r.View()
 	look := v.seen[n.index][view.Group]
-	if look == nil {
+	if look == nil || look.replica != view.Replica {
 		v.replica(n, r)
 		return
 	}

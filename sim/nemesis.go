@@ -25,7 +25,7 @@ type habit struct {
 func (w *World) startNemesis() *nemesis {
 	m := &nemesis{w: w}
 	f := &w.opts.Faults
-	for _, h := range []habit{
+	for _, h := range append(m.harms(), []habit{
 		{"crash", f.Crash, f.CrashFor, m.crash},
 		{"power cut", f.PowerCut, f.CrashFor, m.powerCut},
 		{"pause", f.Pause, f.PauseFor, m.pause},
@@ -36,7 +36,7 @@ func (w *World) startNemesis() *nemesis {
 		{"reset", f.Reset, 0, m.reset},
 		{"slow disk", f.SlowDisk, f.SlowFor, m.slowDisk},
 		{"jump", f.Jump, 0, m.jump},
-	} {
+	}...) {
 		if h.every > 0 {
 			m.live(h, newStream(w.opts.Seed, "nemesis "+h.name))
 		}
@@ -76,7 +76,10 @@ func (m *nemesis) stop() {
 		n.slow = false
 		n.clock.setDrift(w.loop.now, n.clock.drift)
 		n.resume()
-		if !n.up {
+	}
+	w.healHarm()
+	for _, n := range w.nodes {
+		if !n.up && !n.harm.retired {
 			n.start()
 		}
 	}
@@ -110,7 +113,7 @@ func (m *nemesis) crash(s *stream) func() {
 	}
 	n.crash(keep)
 	return func() {
-		if n.up {
+		if n.up || n.harm.retired {
 			return
 		}
 		n.start()
@@ -127,7 +130,7 @@ func (m *nemesis) powerCut(s *stream) func() {
 	}
 	return func() {
 		for _, n := range m.w.nodes {
-			if !n.up {
+			if !n.up && !n.harm.retired {
 				n.start()
 			}
 		}

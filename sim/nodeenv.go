@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"errors"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -10,7 +9,6 @@ import (
 	"github.com/tapedeck/tapedeck/core/call"
 	"github.com/tapedeck/tapedeck/core/model"
 	"github.com/tapedeck/tapedeck/disk"
-	"github.com/tapedeck/tapedeck/disk/record"
 	"github.com/tapedeck/tapedeck/node"
 	"github.com/tapedeck/tapedeck/sim/simdisk"
 )
@@ -38,6 +36,7 @@ type simNode struct {
 	slow     bool     // a slow disk: work takes ten times as long
 	stalled  bool     // the journal completes nothing
 	waiting  func()   // the write that the stall holds back
+	harm     harm
 
 	journal journalLane
 	lanes   map[node.Lane]*lane
@@ -78,7 +77,7 @@ func (n *simNode) live(run func()) func() {
 	boot := n.boot
 	return func() {
 		switch {
-		case n.boot != boot || !n.up:
+		case n.boot != boot || !n.up || n.harm.stopping:
 		case n.paused:
 			n.deferred = append(n.deferred, run)
 		default:
@@ -101,7 +100,7 @@ func (n *simNode) start() {
 	w := n.w
 	n.boot++
 	n.up, n.paused, n.deferred = true, false, nil
-	n.stalled, n.waiting = false, nil
+	n.stalled, n.waiting, n.harm.stopping = false, nil, false
 	n.journal, n.lanes, n.wake = journalLane{}, map[node.Lane]*lane{}, wake{}
 	n.pending = map[uint64]*request{}
 	n.clock.boot(w.loop.now, model.Mono(n.rand.Int64N(int64(time.Hour))))
@@ -110,20 +109,21 @@ func (n *simNode) start() {
 	w.trace.note(w.loop.now, n.index, kindStart, n.boot)
 	if err != nil {
 		n.up = false
-		w.violate("recovery", "%s refuses to start on a disk that lost nothing synced: %v", n.id, err)
+		n.notStarted(err)
 		return
 	}
 	w.fault(n.id, kindStart, "boot %d", n.boot)
 	n.host = host
 	w.inv.started(n)
 	n.enter(kindStart, n.boot, func() { host.Start(n) })
+	n.watchDisk()
 }
 
 func (n *simNode) config() node.Config {
 	o := &n.w.opts
 	cfg := core.Config{Self: n.id, Seed: n.rand.Uint64(), Timing: o.Timing, Limits: o.Limits,
 		Coordinators: o.Coordinators}
-	for _, id := range n.w.ids {
+	for _, id := range n.w.peersOf(n) {
 		cfg.Peers = append(cfg.Peers, model.Node{ID: id, Address: string(id) + ":7070"})
 	}
 	return node.Config{Core: cfg, FS: n.fs, Journal: n.engine(),
@@ -199,7 +199,7 @@ func (n *simNode) Now() model.Instant { return n.clock.at(n.w.loop.now) }
 func (n *simNode) Send(to model.NodeID, packet []byte) {
 	n.w.trace.note(n.w.loop.now, n.index, kindSend, xxhash.Sum64(packet))
 	n.w.inv.sending(n, to, packet)
-	if n.w.node(to) != nil {
+	if n.w.node(to) != nil && !n.harm.stopping {
 		n.w.net.Send(n.id, to, packet)
 	}
 }
@@ -323,18 +323,8 @@ func (n *simNode) Run(name node.Lane, work node.Work) {
 
 // Reply implements node.Env.
 func (n *simNode) Reply(id uint64, result call.ClientResult, err *model.Error) {
-	if r := n.pending[id]; r != nil {
+	if r := n.pending[id]; r != nil && !n.harm.stopping {
 		delete(n.pending, id)
 		r.reply(result, err)
 	}
-}
-
-// Fatal implements node.Env: a node must not stop by itself on a disk that works.
-func (n *simNode) Fatal(err error) {
-	var refused *record.Refused
-	if errors.As(err, &refused) {
-		n.w.violate("recovery", "%s: %v", n.id, err)
-		return
-	}
-	n.w.violate("fatal", "%s stops on a disk that works: %v", n.id, err)
 }

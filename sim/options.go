@@ -22,6 +22,8 @@ type Options struct {
 	Clock        ClockOptions
 	Faults       FaultOptions
 	Load         LoadOptions
+	Harm         HarmOptions
+	Operator     OperatorOptions
 	// Safety is how long clients work while faults strike; Liveness how long
 	// after healing everything must have succeeded.
 	Safety, Liveness time.Duration
@@ -111,6 +113,8 @@ func (o Options) String() string {
 	fmt.Fprintf(&b, "clock     %s\n", fields(o.Clock))
 	fmt.Fprintf(&b, "faults    %s\n", fields(o.Faults))
 	fmt.Fprintf(&b, "load      %s\n", fields(o.Load))
+	fmt.Fprintf(&b, "harm      %s\n", fields(o.Harm))
+	fmt.Fprintf(&b, "operator  %s\n", fields(o.Operator))
 	return b.String()
 }
 
@@ -135,6 +139,8 @@ func FromSeed(seed uint64) Options {
 	drawWeather(s, &o)
 	drawFaults(s, &o)
 	drawLoad(s, &o)
+	drawHarm(newStream(seed, "options harm"), &o)
+	drawOperator(newStream(seed, "options operator"), &o)
 	return o
 }
 

@@ -71,8 +71,12 @@ func (r *recorder) invoke(client checker.ClientID, c call.Client, partitions uin
 		return r.create(client, checker.Create{Subscription: c.Topic + "/" + c.Name, Start: target(c.Start.Kind),
 			Time: c.Start.Time})
 	case *call.Admin:
-		if t, ok := c.Request.(*call.CreateTopic); ok {
+		switch t := c.Request.(type) {
+		case *call.CreateTopic:
 			return r.create(client, checker.Create{Topic: t.Name, Partitions: t.Partitions})
+		case *call.DeleteTopic:
+			i := r.begin(client, checker.Op{Delete: &checker.Delete{Topic: t.Name}})
+			return func(_ call.ClientResult, err *model.Error) { r.end(i, err) }
 		}
 	}
 	return func(call.ClientResult, *model.Error) {}
@@ -101,7 +105,7 @@ func (r *recorder) publish(client checker.ClientID, c *call.Publish, partitions 
 			Sequence: c.Sequence, Messages: []checker.Published{{Key: string(m.Key), Payload: payloadID(m.Payload)}}}
 		switch {
 		case c.HasPartition:
-		case len(m.Key) > 0:
+		case len(m.Key) > 0 && r.w.opts.Operator.Partitions == 0:
 			p.Partition = batch.PartitionFor(m.Key, partitions)
 		default:
 			p.AnyPartition = true

@@ -70,6 +70,7 @@ type run struct {
 	acked      int
 	counts     map[string]uint32 // partitions by topic
 	final      checker.Final
+	operator   *operator // nil before faults begin, and in scenarios
 }
 
 func (r *run) probe(name string)              { r.w.probe(name) }
@@ -141,12 +142,15 @@ func (r *run) phases() (stuck string) {
 		return stuck
 	}
 	nemesis := w.startNemesis()
+	w.nemesis = nemesis
+	operator := r.startOperator()
 	r.startLoad()
 	w.run(w.opts.Safety, nil)
 	if w.broken != nil {
 		return ""
 	}
 	nemesis.stop()
+	operator.stop()
 	r.healed = true
 	for _, p := range r.producers {
 		p.session.Flush()
@@ -269,6 +273,9 @@ const openCalls = 8 * time.Second
 // liveness requires that everything succeeds on a healed cluster.
 func (r *run) liveness() string {
 	within := r.w.opts.Liveness
+	if stuck := r.eventually(within, r.restless); stuck != "" {
+		return stuck
+	}
 	if stuck := r.eventually(within, r.unpublished); stuck != "" {
 		return stuck
 	}
@@ -359,6 +366,9 @@ func (w *World) diverging() string {
 	}
 	groups := map[model.GroupID]seen{}
 	for _, n := range w.nodes {
+		if n.harm.retired {
+			continue
+		}
 		if !n.up {
 			return string(n.id) + " is down"
 		}

@@ -177,7 +177,8 @@ func calm(c *command) Options {
 	if o.Nodes < 1 || o.Nodes > 9 {
 		c.fail("nodes=%d; from 1 to 9 are possible", o.Nodes)
 	}
-	o.Limits.FreeLow, o.Limits.FreeHigh = 1, 2
+	o.Limits.FreeLow = c.num("free", 1)
+	o.Limits.FreeHigh = 2 * o.Limits.FreeLow
 	o.Limits.WindowEntries = int(c.num("window", 0))
 	o.Limits.HotBytes = int(c.num("hot", 0))
 	o.Limits.SegmentBytes = int64(c.num("segment", 0))

@@ -250,16 +250,20 @@ func (s *scenario) advance(c *command) { s.w.run(c.parseDuration(c.arg("duration
 // every log and cursor, and prints the verdicts' line.
 func (s *scenario) check(c *command) {
 	s.w.net.HealAll(s.w.ids)
+	s.w.healHarm()
 	for _, n := range s.w.nodes {
 		n.slow = false
 		n.unstall()
 		n.resume()
-		if !n.up {
+		if !n.up && !n.harm.retired {
 			n.start()
 		}
 	}
 	s.final = checker.Final{}
 	stuck := s.readBack(s.client(c, "final"))
+	if stuck == "" {
+		stuck = s.eventually(30*time.Second, s.w.unsettled)
+	}
 	if stuck == "" {
 		stuck = s.eventually(30*time.Second, s.w.diverging)
 	}

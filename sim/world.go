@@ -28,6 +28,12 @@ type World struct {
 	faults  []checker.Annotation
 	probes  map[string]int // how often something worth reaching was reached
 	request uint64
+
+	harms   *stream        // what a stopped node's disk does, and when it is started again
+	nemesis *nemesis       // nil before the faults of a run begin, and in scenarios
+	retired bool           // some node was removed for good
+	founded int            // nodes that founded the cluster; the others joined
+	probes  map[string]int // points that were reached
 }
 
 // Violation is a broken invariant: which, where, when, and what was seen.
@@ -50,6 +56,9 @@ func newWorld(o Options, line func(string)) *World {
 		disks:   newStream(o.Seed, "disks"),
 		links:   newStream(o.Seed, "client links"),
 		crashes: newStream(o.Seed, "crashes"),
+		harms:   newStream(o.Seed, "harm"),
+		founded: o.Nodes,
+		probes:  map[string]int{},
 	}
 	w.inv = newInvariants(w)
 	w.net = simnet.New(netOptions(o.Network), outside{w}, newStream(o.Seed, "network").Rand)

@@ -34,11 +34,13 @@ type MovePartition struct {
 }
 
 // ReportChange is a group leader's word that a change of members got somewhere:
-// the old replica is out (Removed), or all is done.
+// the old replica is out (Removed), or all is done; or that it leads nowhere,
+// because the new replica's folder is gone (GivenUp): nobody was added.
 type ReportChange struct {
 	Group   model.GroupID
 	Change  uint64
 	Removed bool // only this much is done yet
+	GivenUp bool
 }
 
 // TransferLeader asks a group's leader to hand over to the replica on a node.
@@ -85,6 +87,7 @@ func (m *ReportChange) Code(c *wire.Codec) {
 	wire.Uint(c, &m.Group)
 	wire.Uint(c, &m.Change)
 	c.Bool(&m.Removed)
+	c.Bool(&m.GivenUp)
 }
 
 // Code implements wire.Coder.

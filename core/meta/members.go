@@ -20,7 +20,7 @@ func (s *state) joinNode(r *call.JoinNode) *model.Error {
 	if ok && old.Disk == r.Disk {
 		return nil
 	}
-	if meta.Change.ID != 0 {
+	if meta.Change.ID != 0 && meta.Change.Add.Node != r.Node {
 		return throttled("another node is joining or leaving")
 	}
 	n := &model.Node{ID: r.Node, Disk: r.Disk, Address: r.Address}
@@ -237,6 +237,10 @@ func (s *state) reportChange(r *call.ReportChange) *model.Error {
 		s.putGroup(&g)
 		return nil
 	}
+	if r.GivenUp {
+		s.giveUp(&g)
+		return nil
+	}
 	c := g.Change
 	g.Change, g.Replicas = model.Change{}, nil
 	for _, m := range old.Replicas {
@@ -257,6 +261,20 @@ func (s *state) reportChange(r *call.ReportChange) *model.Error {
 	}
 	s.startNeeds()
 	return nil
+}
+
+// giveUp ends a change whose new replica was to be in a folder that is no more.
+// The group stays as it was, and what it needs is begun anew; a node that was
+// joining gets its replica of meta in the folder it has now.
+func (s *state) giveUp(g *model.Group) {
+	c := g.Change
+	g.Change = model.Change{}
+	s.putGroup(g)
+	n, ok := s.node(c.Add.Node)
+	if ok && g.ID == model.MetaGroup && c.Remove == 0 && !n.Leaving && !holds(g, n.ID) {
+		s.startChange(g, model.Replica{Node: n.ID, Disk: n.Disk, Learner: c.Add.Learner}, 0)
+	}
+	s.startNeeds()
 }
 
 // dropLeft forgets nodes that were leaving and hold nothing any more.

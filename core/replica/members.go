@@ -18,15 +18,37 @@ const (
 	ChangePending Progress = iota // something is under way, or this replica cannot tell
 	ChangeRemoved                 // the old replica is out; the new one may be begun on its node
 	ChangeDone
+	ChangeGivenUp // the new replica is not a member and will not be
 )
 
 // Carry takes a change of members one step further, if this replica leads and
 // nothing of it is under way, and says how far it is. It is called again until
-// it says ChangeDone.
-func (r *Replica) Carry(c model.Change) Progress {
+// it says ChangeDone or ChangeGivenUp. gone says that the new replica's data folder
+// is no more: it is not waited for.
+func (r *Replica) Carry(c model.Change, gone bool) Progress {
 	if !r.leading || r.handing || r.changing() {
 		return ChangePending
 	}
+	if gone && !slices.Contains(r.conf.GetVoters(), uint64(c.Add.ID)) {
+		return r.giveUp(uint64(c.Add.ID))
+	}
+	return r.carry(c, gone)
+}
+
+// giveUp takes a replica whose folder is no more out of the membership, if it is
+// in it at all: applying the removal shows that this replica still leads, and
+// that nobody else is promoting it.
+func (r *Replica) giveUp(id uint64) Progress {
+	if r.givenUp == id && !r.isMember(id) {
+		return ChangeGivenUp
+	}
+	if r.change(pb.ConfChangeRemoveNode, id) {
+		r.givenUp = id
+	}
+	return ChangePending
+}
+
+func (r *Replica) carry(c model.Change, lost bool) Progress {
 	add, remove := uint64(c.Add.ID), uint64(c.Remove)
 	gone := remove == 0 || !r.isMember(remove)
 	sameNode := add != 0 && remove != 0 && r.peers[remove].Node == c.Add.Node
@@ -46,7 +68,7 @@ func (r *Replica) Carry(c model.Change) Progress {
 		r.change(pb.ConfChangeRemoveNode, remove)
 	case sameNode && !c.Removed:
 		return ChangeRemoved
-	case !r.caughtUp(add):
+	case !lost && !r.caughtUp(add):
 	case c.Add.Learner:
 		if gone {
 			return ChangeDone
@@ -90,15 +112,17 @@ func (r *Replica) caughtUp(id uint64) bool {
 
 // change proposes one membership change: first does what to id, the rest remove.
 // More than one goes through a joint membership, which raft leaves by itself.
-func (r *Replica) change(first pb.ConfChangeType, id uint64, remove ...uint64) {
+func (r *Replica) change(first pb.ConfChangeType, id uint64, remove ...uint64) bool {
 	cc := &pb.ConfChangeV2{Changes: []*pb.ConfChangeSingle{{Type: first.Enum(), NodeId: &id}}}
 	for _, old := range remove {
 		cc.Changes = append(cc.Changes, &pb.ConfChangeSingle{Type: pb.ConfChangeRemoveNode.Enum(), NodeId: &old})
 	}
-	if err := r.rn.ProposeConfChange(cc); err == nil {
+	err := r.rn.ProposeConfChange(cc)
+	if err == nil {
 		r.confIndex = r.lastProposed()
 	}
 	r.s.Touched(r.cfg.Group.ID)
+	return err == nil
 }
 
 // lastProposed is the index of the last entry of this leader's log: of what was

@@ -85,6 +85,7 @@ type Replica struct {
 	complained  bool   // of a message that cannot be
 	handing     bool   // leadership is being handed over: no proposals
 	confIndex   uint64 // of the last membership change proposed here in this term
+	givenUp     uint64 // the replica whose removal was proposed here in this term, its folder being gone
 }
 
 // New makes a replica from its durable state. host is what the machine sees.
@@ -340,7 +341,7 @@ func (r *Replica) observe() {
 			r.stopLeading()
 		}
 		r.role, r.term = st.RaftState, st.GetTerm()
-		r.uncommitted, r.confIndex = 0, 0
+		r.uncommitted, r.confIndex, r.givenUp = 0, 0, 0
 		r.clock.rearm(r)
 	}
 	r.lead, r.handing = st.Lead, st.LeadTransferee != raft.None

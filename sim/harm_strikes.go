@@ -1,0 +1,218 @@
+package sim
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+	"strings"
+
+	"github.com/tapedeck/tapedeck/disk/record"
+	"github.com/tapedeck/tapedeck/sim/simdisk"
+)
+
+// harms are the nemesis' habits that concern disks.
+func (m *nemesis) harms() []habit {
+	h := &m.w.opts.Harm
+	return []habit{
+		{"full disk", h.Full, h.FullFor, m.full},
+		{"failing disk", h.Fail, 0, m.fail},
+		{"damage", h.Damage, h.DamageFor, m.damage},
+		{"wipe", h.Wipe, h.WipeFor, m.wipe},
+		{"set back", h.SetBack, h.SetBackFor, m.setBack},
+	}
+}
+
+// full leaves a disk little room, or none, for a while.
+func (m *nemesis) full(s *stream) func() {
+	n := m.target(s)
+	free := s.Uint64N(2 * m.w.opts.Limits.FreeLow)
+	if s.IntN(3) == 0 {
+		free = 0
+	}
+	n.fill(free)
+	return func() {
+		n.disk.Heal()
+		m.w.fault(n.id, kindNotice, "its disk has room again")
+	}
+}
+
+func (n *simNode) fill(free uint64) {
+	n.harm.watching = true
+	n.disk.SetFree(free)
+	n.w.fault(n.id, kindNotice, "its disk has %d bytes left", free)
+	n.w.probe("disk full")
+}
+
+// fail makes one call of a kind fail on some of the files.
+func (m *nemesis) fail(s *stream) func() {
+	n := m.target(s)
+	op := pick(s, simdisk.OpSync, simdisk.OpSync, simdisk.OpWrite, simdisk.OpRead)
+	where := pick(s, "journal", "segments", "", "checkpoint-", "MANIFEST")
+	n.failing(op, where)
+	return nil
+}
+
+func (n *simNode) failing(op simdisk.Op, where string) {
+	n.disk.Fail(op, where, 1)
+	n.w.fault(n.id, kindNotice, "a call of kind %d on %q will fail", op, where)
+	n.w.probe("disk fails")
+}
+
+// damage stops a node, changes durable bytes of its folder, and starts it. If
+// nothing noticed until it is mended, the operator rebuilds the node.
+func (m *nemesis) damage(s *stream) func() {
+	n, how := m.target(s), s.Uint64()
+	if !m.w.mayHarm(n) {
+		return nil
+	}
+	n.crash(m.w.drawUnsynced(s))
+	if !n.corrupt(newStream(how, "damage"), "") {
+		n.start()
+		return nil
+	}
+	if s.IntN(2) == 0 {
+		n.start()
+	}
+	return func() {
+		if n.harm.damaged { // not refused: what was damaged was not read at the start
+			n.crash(keepUnsynced)
+			n.wipe()
+		}
+		if !n.up {
+			n.start()
+		}
+	}
+}
+
+// corrupt changes durable bytes of a node that is down: a bit, a write that did
+// not reach its place, or one that reached another's. where restricts it to
+// files of a prefix. False: there was nothing that may be damaged.
+func (n *simNode) corrupt(s *stream, where string) bool {
+	name, off, size, ok := n.victim(s, where)
+	if !ok {
+		return false
+	}
+	old := append([]byte(nil), n.disk.Bytes(name)[off:off+size]...)
+	kind := pick(s, "flipped bit", "flipped bit", "lost write", "misdirected write")
+	var err error
+	switch kind {
+	case "flipped bit":
+		err = n.disk.FlipBit(name, 8*off+s.Int64N(8*size))
+	case "lost write":
+		err = n.disk.Overwrite(name, off, make([]byte, min(size, 512)))
+	default:
+		other := make([]byte, min(size, 512))
+		for i := range other {
+			other[i] = byte(s.Uint32())
+		}
+		err = n.disk.Overwrite(name, off, other)
+	}
+	if err != nil || string(old) == string(n.disk.Bytes(name)[off:off+size]) {
+		return false
+	}
+	n.harm.damaged = true
+	n.w.fault(n.id, kindNotice, "%s in %s at byte %d", kind, name, off)
+	n.w.probe(kind)
+	return true
+}
+
+// victim picks a stretch of durable bytes whose damage recovery or a reader can
+// see: any of a segment's, a checkpoint's, of MANIFEST and IDENTITY, and of a
+// journal those of records that a later one says were durable.
+func (n *simNode) victim(s *stream, where string) (name string, off, size int64, ok bool) {
+	var names []string
+	for _, f := range n.disk.Files() {
+		if f.Size > 0 && strings.HasPrefix(f.Name, where) && !strings.HasSuffix(f.Name, ".tmp") {
+			names = append(names, f.Name)
+		}
+	}
+	which, at := s.Uint64(), s.Uint64()
+	if len(names) == 0 {
+		return "", 0, 0, false
+	}
+	name = names[which%uint64(len(names))]
+	data := n.disk.Bytes(name)
+	if !strings.HasPrefix(name, "journal/") {
+		off = int64(at % uint64(len(data)))
+		return name, off, min(512, int64(len(data))-off), true
+	}
+	frames := witnessed(data)
+	if len(frames) == 0 {
+		return "", 0, 0, false
+	}
+	f := frames[at%uint64(len(frames))]
+	return name, f[0], f[1], true
+}
+
+// witnessed lists the frames of a journal's file, as [start, length), that later
+// frames of the same file say were durable. Its first one, the generation's
+// start, is durable before any other is written.
+func witnessed(data []byte) [][2]int64 {
+	const wrapping, sequence, synced = 4, 8, 16
+	castagnoli := crc32.MakeTable(crc32.Castagnoli)
+	var frames [][2]int64
+	var seqs []uint64
+	most := uint64(0)
+	for at := 0; at+wrapping+record.HeaderSize <= len(data); {
+		size := int(binary.LittleEndian.Uint32(data[at:]))
+		if size < record.HeaderSize || at+wrapping+size > len(data) {
+			break
+		}
+		f := data[at+wrapping:]
+		if crc32.Checksum(f[4:size], castagnoli) != binary.LittleEndian.Uint32(f) {
+			break // torn by a crash: no witness
+		}
+		frames = append(frames, [2]int64{int64(at + wrapping), int64(size)})
+		seqs = append(seqs, binary.LittleEndian.Uint64(f[sequence:]))
+		most = max(most, binary.LittleEndian.Uint64(f[synced:]))
+		at += wrapping + size
+	}
+	var out [][2]int64
+	for i, f := range frames {
+		// The last frame is the witness: of itself it tells nothing.
+		if i > 0 && i+1 < len(frames) && seqs[i] <= most {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// wipe stops a node and takes its folder away; it comes back empty.
+func (m *nemesis) wipe(s *stream) func() {
+	n := m.target(s)
+	if !m.w.mayHarm(n) {
+		return nil
+	}
+	n.crash(m.w.drawUnsynced(s))
+	n.wipe()
+	return func() {
+		if !n.up {
+			n.start()
+		}
+	}
+}
+
+// setBack takes a copy of a folder, and after a while puts it in its place.
+func (m *nemesis) setBack(s *stream) func() {
+	n := m.target(s)
+	if n.harm.retired || !n.up {
+		return nil
+	}
+	old, folder := n.disk.Clone(), n.disk
+	return func() {
+		if n.disk != folder || !m.w.mayHarm(n) {
+			return
+		}
+		n.crash(keepUnsynced)
+		n.setBackTo(old)
+		n.start()
+	}
+}
+
+// setBackTo gives a node that is down an earlier state of its folder.
+func (n *simNode) setBackTo(old *simdisk.Disk) {
+	old.Crash(simdisk.CrashMode{Keep: simdisk.KeepAll}, nil)
+	old.Heal()
+	n.disk = old
+	n.w.fault(n.id, kindNotice, "its folder is an old copy")
+	n.w.probe("set back")
+}

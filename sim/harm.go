@@ -61,6 +61,7 @@ func drawHarm(s *stream, o *Options) {
 	h.Fail, h.FailFor = seldom(4*second, 15*second), s.between(second/10, 4*second)
 	h.Damage, h.DamageFor = seldom(6*second, 15*second), s.between(second/10, 4*second)
 	h.Wipe, h.WipeFor = seldom(6*second, 20*second), s.between(second/10, 4*second)
+	h.SetBack, h.SetBackFor = seldom(6*second, 20*second), s.between(second, 8*second)
 	h.Replay = pick[Rate](s, 0, 0, 500, 2000)
 	if h.Full > 0 {
 		o.Limits.FreeLow = pick[uint64](s, 4<<10, 64<<10)

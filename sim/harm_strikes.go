@@ -212,7 +212,7 @@ func (m *nemesis) setBack(s *stream) func() {
 func (n *simNode) setBackTo(old *simdisk.Disk) {
 	old.Crash(simdisk.CrashMode{Keep: simdisk.KeepAll}, nil)
 	old.Heal()
-	n.disk = old
+	n.disk, n.harm.damaged = old, true
 	n.w.fault(n.id, kindNotice, "its folder is an old copy")
 	n.w.probe("set back")
 }

@@ -365,5 +365,3 @@ func (w *World) peersOf(n *simNode) []model.NodeID {
 	}
 	return there
 }
-
-func (w *World) probe(name string) { w.probes[name]++ }

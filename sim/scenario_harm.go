@@ -114,8 +114,9 @@ func (s *scenario) tell(c *command, q call.Client) {
 
 // move TOPIC [partition=0] from=NODE to=NODE
 func (s *scenario) move(c *command) {
-	s.tell(c, &call.Admin{Request: &call.MovePartition{Topic: c.arg("topic"), Partition: model.Partition(c.num("partition", 0)),
-		From: model.NodeID(c.str("from", "")), To: model.NodeID(c.str("to", ""))}})
+	s.tell(c, &call.Admin{Request: &call.MovePartition{Topic: c.arg("topic"),
+		Partition: model.Partition(c.num("partition", 0)), From: model.NodeID(c.str("from", "")),
+		To: model.NodeID(c.str("to", ""))}})
 }
 
 // transfer TOPIC [partition=0] to=NODE
@@ -138,7 +139,8 @@ func (s *scenario) add(*command) { s.print("%s", s.w.addNode().id) }
 // remove NODE takes a drained node out of the cluster and stops it.
 func (s *scenario) remove(c *command) {
 	n := s.node(c, c.arg("node"))
-	if _, err := s.askNow(s.client(c, "operator"), &call.Admin{Request: &call.RemoveNode{Node: n.id}}, 5*time.Second); err != nil {
+	q := &call.Admin{Request: &call.RemoveNode{Node: n.id}}
+	if _, err := s.askNow(s.client(c, "operator"), q, 5*time.Second); err != nil {
 		s.print("%s", failure(err))
 		return
 	}

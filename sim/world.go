@@ -29,11 +29,10 @@ type World struct {
 	probes  map[string]int // how often something worth reaching was reached
 	request uint64
 
-	harms   *stream        // what a stopped node's disk does, and when it is started again
-	nemesis *nemesis       // nil before the faults of a run begin, and in scenarios
-	retired bool           // some node was removed for good
-	founded int            // nodes that founded the cluster; the others joined
-	probes  map[string]int // points that were reached
+	harms   *stream  // what a stopped node's disk does, and when it is started again
+	nemesis *nemesis // nil before the faults of a run begin, and in scenarios
+	retired bool     // some node was removed for good
+	founded int      // nodes that founded the cluster; the others joined
 }
 
 // Violation is a broken invariant: which, where, when, and what was seen.
@@ -58,7 +57,6 @@ func newWorld(o Options, line func(string)) *World {
 		crashes: newStream(o.Seed, "crashes"),
 		harms:   newStream(o.Seed, "harm"),
 		founded: o.Nodes,
-		probes:  map[string]int{},
 	}
 	w.inv = newInvariants(w)
 	w.net = simnet.New(netOptions(o.Network), outside{w}, newStream(o.Seed, "network").Rand)

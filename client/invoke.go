@@ -42,6 +42,13 @@ func (c *Client) invoke(ctx context.Context, n *node, r call.Client) (call.Clien
 	case *call.ExtendLease:
 		_, err := n.pubsub.ExtendLease(ctx, &tapedeckv1.ExtendLeaseRequest{
 			Subscription: r.Subscription, Member: string(r.Member), Generation: uint64(r.Generation),
+			Offsets: deliveredOffsets(r.Offsets), Extension: duration(r.Extension),
+		})
+		return &call.Empty{}, err
+	case *call.Nack:
+		_, err := n.pubsub.Nack(ctx, &tapedeckv1.NackRequest{
+			Subscription: r.Subscription, Member: string(r.Member), Generation: uint64(r.Generation),
+			Offsets: deliveredOffsets(r.Offsets), Delay: duration(r.Delay),
 		})
 		return &call.Empty{}, err
 	case *call.LeaveSubscription:
@@ -51,6 +58,13 @@ func (c *Client) invoke(ctx context.Context, n *node, r call.Client) (call.Clien
 		return &call.Empty{}, err
 	}
 	panic(fmt.Sprintf("a session asked for %T, which it never does", r))
+}
+
+func deliveredOffsets(list []call.PartitionOffset) (out []*tapedeckv1.DeliveredOffsets) {
+	for _, p := range list {
+		out = append(out, &tapedeckv1.DeliveredOffsets{Partition: uint32(p.Partition), Offsets: []uint64{uint64(p.Offset)}})
+	}
+	return out
 }
 
 func (c *Client) invokeGetTopic(ctx context.Context, n *node, r *call.GetTopic) (call.ClientResult, error) {

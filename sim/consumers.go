@@ -157,8 +157,10 @@ func (c *rawConsumer) act() {
 	switch d := c.rand.IntN(100); {
 	case d < 50:
 		c.pull()
-	case d < 92:
+	case d < 90:
 		c.ack()
+	case d < 92:
+		c.nack()
 	case d < 97:
 		c.ask(&call.ExtendLease{Subscription: c.ref, Member: c.member}, time.Second,
 			func(call.ClientResult, *model.Error) {})
@@ -197,6 +199,18 @@ func (c *rawConsumer) pull() {
 			c.delivered = c.delivered[n:]
 		}
 	})
+}
+
+// nack gives a message of the latest delivery back.
+func (c *rawConsumer) nack() {
+	if len(c.delivered) == 0 {
+		return
+	}
+	d := c.delivered[len(c.delivered)-1]
+	at := d.from + model.Offset(c.rand.Uint64N(uint64(d.to-d.from)))
+	c.ask(&call.Nack{Subscription: c.ref, Member: d.member, Generation: d.generation, Delay: time.Second,
+		Offsets: []call.PartitionOffset{{Partition: d.partition, Offset: at}}}, 2*time.Second,
+		func(call.ClientResult, *model.Error) {})
 }
 
 // ack acknowledges some delivery, mostly the latest, all or a part of it.

@@ -59,6 +59,8 @@ func (r *recorder) invoke(client checker.ClientID, c call.Client, partitions uin
 		return r.pull(client, c)
 	case *call.Ack:
 		return r.ack(client, c)
+	case *call.Nack:
+		return r.nack(client, c)
 	case *call.Seek:
 		return r.seek(client, c)
 	case *call.GetSubscription:
@@ -228,6 +230,13 @@ func (r *recorder) ack(client checker.ClientID, c *call.Ack) answer {
 			}
 		}
 	}
+}
+
+// nack notes a nack of one message.
+func (r *recorder) nack(client checker.ClientID, c *call.Nack) answer {
+	i := r.begin(client, checker.Op{Nack: &checker.Nack{Subscription: c.Subscription, Member: c.Member,
+		Generation: c.Generation, Partition: c.Offsets[0].Partition, Offset: c.Offsets[0].Offset}})
+	return func(_ call.ClientResult, err *model.Error) { r.end(i, err) }
 }
 
 func target(k model.StartKind) checker.Target {

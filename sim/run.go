@@ -227,7 +227,8 @@ func (r *run) setup() string {
 			name := fmt.Sprintf("s%d", i+1)
 			r.refs = append(r.refs, t.Name+"/"+name)
 			qs = append(qs, &call.CreateSubscriptionCall{Topic: t.Name, Name: name,
-				Settings: model.SubscriptionSettings{SessionTimeout: r.w.opts.Load.Session}})
+				Settings: model.SubscriptionSettings{SessionTimeout: r.w.opts.Load.Session,
+					AckDeadline: r.w.opts.Load.Session}})
 		}
 	}
 	return r.all(c, 30*time.Second, "setup", qs...)

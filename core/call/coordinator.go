@@ -1,6 +1,8 @@
 package call
 
 import (
+	"time"
+
 	"github.com/tapedeck/tapedeck/core/model"
 	"github.com/tapedeck/tapedeck/core/wire"
 )
@@ -86,6 +88,28 @@ type AckResult struct {
 // Acked answers AckCursors, one result per partition named, in the order named.
 type Acked struct{ Results []AckResult }
 
+// NackCursors gives messages back: each counts an attempt, and what was given
+// from the lowest of a partition on is void. Answered by Acked, one result per
+// partition named. Ends is as in AckCursors.
+type NackCursors struct {
+	Target
+	Member     model.MemberID
+	Generation model.Generation
+	Offsets    []PartitionOffset
+	Delay      time.Duration // until they come again; 0: the subscription's backoff
+	Ends       []PartitionOffset
+}
+
+// ExtendLeases sets the time left for the leases up to those that hold the
+// offsets named, and renews the member's session. Answered as NackCursors.
+type ExtendLeases struct {
+	Target
+	Member     model.MemberID
+	Generation model.Generation
+	Offsets    []PartitionOffset
+	Extension  time.Duration // from now; 0: the ack deadline
+}
+
 // MoveCursors is a seek whose places are resolved. Offsets must lie in
 // [log start, high watermark] as read freshly by the gateway.
 type MoveCursors struct {
@@ -137,18 +161,20 @@ type Description struct {
 }
 
 // Kinds of coordinator calls.
-func (*Grant) Kind() Kind       { return 32 }
-func (*Granted) Kind() Kind     { return 33 }
-func (*Deliver) Kind() Kind     { return 34 }
-func (*Delivered) Kind() Kind   { return 35 }
-func (*AckCursors) Kind() Kind  { return 36 }
-func (*Acked) Kind() Kind       { return 37 }
-func (*MoveCursors) Kind() Kind { return 38 }
-func (*Moved) Kind() Kind       { return 39 }
-func (*Leave) Kind() Kind       { return 40 }
-func (*Heartbeat) Kind() Kind   { return 41 }
-func (*Describe) Kind() Kind    { return 42 }
-func (*Description) Kind() Kind { return 43 }
+func (*Grant) Kind() Kind        { return 32 }
+func (*Granted) Kind() Kind      { return 33 }
+func (*Deliver) Kind() Kind      { return 34 }
+func (*Delivered) Kind() Kind    { return 35 }
+func (*AckCursors) Kind() Kind   { return 36 }
+func (*Acked) Kind() Kind        { return 37 }
+func (*MoveCursors) Kind() Kind  { return 38 }
+func (*Moved) Kind() Kind        { return 39 }
+func (*Leave) Kind() Kind        { return 40 }
+func (*Heartbeat) Kind() Kind    { return 41 }
+func (*Describe) Kind() Kind     { return 42 }
+func (*Description) Kind() Kind  { return 43 }
+func (*NackCursors) Kind() Kind  { return 44 }
+func (*ExtendLeases) Kind() Kind { return 45 }
 
 // Code implements wire.Coder.
 func (m *Grant) Code(c *wire.Codec) {
@@ -203,6 +229,25 @@ func (m *Acked) Code(c *wire.Codec) {
 		wire.Uint(c, &v.Cursor)
 		CodeError(c, &v.Err)
 	})
+}
+
+// Code implements wire.Coder.
+func (m *NackCursors) Code(c *wire.Codec) {
+	m.code(c)
+	wire.String(c, &m.Member)
+	wire.Uint(c, &m.Generation)
+	wire.Slice(c, &m.Offsets, codePartitionOffset)
+	c.Duration(&m.Delay)
+	wire.Slice(c, &m.Ends, codePartitionOffset)
+}
+
+// Code implements wire.Coder.
+func (m *ExtendLeases) Code(c *wire.Codec) {
+	m.code(c)
+	wire.String(c, &m.Member)
+	wire.Uint(c, &m.Generation)
+	wire.Slice(c, &m.Offsets, codePartitionOffset)
+	c.Duration(&m.Extension)
 }
 
 // Code implements wire.Coder.

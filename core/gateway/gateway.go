@@ -103,8 +103,7 @@ func (g *Gateway) dispatch(rq *request, c call.Client) {
 	case *call.GetCluster:
 		g.getCluster(rq)
 	case *call.Nack:
-		g.reply(rq, nil, model.Errorf(model.Unimplemented,
-			"nack is not served by this version: let the session end or seek to read messages again"))
+		g.nack(rq, c)
 	default:
 		g.reply(rq, nil, model.Errorf(model.Unimplemented, "%T is not served by this version", c))
 	}

@@ -36,13 +36,14 @@ const (
 // repeatable says whether a call may be made again when its outcome is unknown.
 // A seek may not: made twice it could undo acks that came in between. Nor may an
 // OpenProducer: a caller that counts its attempts tells by the epoch whether
-// somebody else opened the name. A batch may if its producer's sequence tells
+// somebody else opened the name. Nor a nack: made twice it counts two attempts;
+// its lease ends anyway. A batch may if its producer's sequence tells
 // the copy.
 func repeatable(req call.Request) bool {
 	switch r := req.(type) {
 	case *call.Append:
 		return batch.View(r.Batch).Producer() != 0
-	case *call.MoveCursors, *call.OpenProducer, *call.DeleteTopic, *call.DeleteSubscription:
+	case *call.MoveCursors, *call.NackCursors, *call.OpenProducer, *call.DeleteTopic, *call.DeleteSubscription:
 		return false
 	}
 	return true
@@ -199,7 +200,7 @@ func (a *ask) judged(err *model.Error) *model.Error {
 // changes says whether a call leaves something behind that its caller relies on.
 func changes(req call.Request) bool {
 	switch req.(type) {
-	case *call.Grant, *call.Deliver, *call.Heartbeat, *call.Leave:
+	case *call.Grant, *call.Deliver, *call.Heartbeat, *call.ExtendLeases, *call.Leave:
 		return false
 	}
 	return !readOnly(req)

@@ -30,6 +30,16 @@ func (g *Gateway) ackWith(rq *request, c *call.Ack, s *model.Subscription, t *mo
 	ends []call.PartitionOffset) {
 	req := &call.AckCursors{Target: g.targetOf(s), Member: c.Member, Generation: c.Generation,
 		UpTo: c.UpTo, Offsets: c.Offsets, Ends: ends}
+	again := func(ends []call.PartitionOffset) { g.ackWith(rq, c, s, t, ends) }
+	g.askChecked(rq, s, t, req, ends, again, func(results []call.AckResult) {
+		g.reply(rq, &call.AckCallResult{Results: results}, allFailed(results))
+	})
+}
+
+// askChecked asks the coordinator; where it wants fresh ends, they are fetched
+// and it is asked again, once.
+func (g *Gateway) askChecked(rq *request, s *model.Subscription, t *model.Topic, req call.Request,
+	ends []call.PartitionOffset, again func([]call.PartitionOffset), then func([]call.AckResult)) {
 	g.ask(rq, s.Coordinator, req, 0, func(resp call.Response, err *model.Error) {
 		if err != nil {
 			g.reply(rq, nil, err)
@@ -43,16 +53,55 @@ func (g *Gateway) ackWith(rq *request, c *call.Ack, s *model.Subscription, t *mo
 			}
 		}
 		if len(check) == 0 || ends != nil {
-			g.reply(rq, &call.AckCallResult{Results: results}, allFailed(results))
+			then(results)
 			return
 		}
 		g.onEach(rq, t, check, bounds, func(rs []call.Response) {
 			for i, r := range rs {
 				ends = append(ends, call.PartitionOffset{Partition: check[i], Offset: r.(*call.Located).HighWatermark})
 			}
-			g.ackWith(rq, c, s, t, ends)
+			again(ends)
 		})
 	})
+}
+
+// nack gives messages back. The first partition's error is the call's.
+func (g *Gateway) nack(rq *request, c *call.Nack) {
+	g.subscription(rq, c.Subscription, func(s *model.Subscription, t *model.Topic) {
+		if err := within(t, c.Offsets); err != nil {
+			g.reply(rq, nil, err)
+			return
+		}
+		g.nackWith(rq, c, s, t, nil)
+	})
+}
+
+func (g *Gateway) nackWith(rq *request, c *call.Nack, s *model.Subscription, t *model.Topic, ends []call.PartitionOffset) {
+	req := &call.NackCursors{Target: g.targetOf(s), Member: c.Member, Generation: c.Generation, Offsets: c.Offsets,
+		Delay: c.Delay, Ends: ends}
+	again := func(ends []call.PartitionOffset) { g.nackWith(rq, c, s, t, ends) }
+	g.askChecked(rq, s, t, req, ends, again, func(results []call.AckResult) {
+		g.reply(rq, &call.Empty{}, firstFailed(results))
+	})
+}
+
+func within(t *model.Topic, offsets []call.PartitionOffset) *model.Error {
+	for _, p := range offsets {
+		if int(p.Partition) >= len(t.Partitions) {
+			return model.Invalid("offsets.partition", "is %d; topic %q has %d, counted from 0",
+				p.Partition, t.Name, len(t.Partitions))
+		}
+	}
+	return nil
+}
+
+func firstFailed(rs []call.AckResult) *model.Error {
+	for _, r := range rs {
+		if r.Err != nil {
+			return r.Err
+		}
+	}
+	return nil
 }
 
 // bounds asks a partition for nothing but its bounds.
@@ -73,14 +122,27 @@ func allFailed(rs []call.AckResult) *model.Error {
 	return rs[0].Err
 }
 
+// extendLease gives more time for messages; without any it is the heartbeat.
+// What of it went to another member meanwhile is that one's: the call fails only
+// if all of it did.
 func (g *Gateway) extendLease(rq *request, c *call.ExtendLease) {
-	if len(c.Offsets) > 0 || len(c.Deliveries) > 0 {
-		g.reply(rq, nil, model.Errorf(model.Unimplemented,
-			"extension of single leases is not served by this version; without offsets the call is the heartbeat"))
-		return
-	}
-	g.subscription(rq, c.Subscription, func(s *model.Subscription, _ *model.Topic) {
-		g.pass(rq, s.Coordinator, &call.Heartbeat{Target: g.targetOf(s), Member: c.Member, Generation: c.Generation})
+	g.subscription(rq, c.Subscription, func(s *model.Subscription, t *model.Topic) {
+		if len(c.Offsets) == 0 {
+			g.pass(rq, s.Coordinator, &call.Heartbeat{Target: g.targetOf(s), Member: c.Member, Generation: c.Generation})
+			return
+		}
+		if err := within(t, c.Offsets); err != nil {
+			g.reply(rq, nil, err)
+			return
+		}
+		req := &call.ExtendLeases{Target: g.targetOf(s), Member: c.Member, Generation: c.Generation,
+			Offsets: c.Offsets, Extension: c.Extension}
+		g.ask(rq, s.Coordinator, req, 0, func(resp call.Response, err *model.Error) {
+			if err == nil {
+				err = allFailed(resp.(*call.Acked).Results)
+			}
+			g.reply(rq, &call.Empty{}, err)
+		})
 	})
 }
 

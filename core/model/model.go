@@ -106,6 +106,7 @@ const (
 	ProducerMemory    = 64 // batches remembered per producer and partition
 	DefaultPartitions = 1
 	DefaultReplicas   = 3
+	DefaultInFlight   = 10_000 // messages given to a member and not acknowledged
 )
 
 // Default times of semantics.
@@ -113,6 +114,8 @@ const (
 	DefaultRetention      = 7 * 24 * time.Hour
 	DefaultAckDeadline    = 30 * time.Second
 	DefaultSessionTimeout = 10 * time.Second
+	DefaultMinBackoff     = 100 * time.Millisecond // before a nacked message comes again
+	DefaultMaxBackoff     = time.Minute
 	ProducerExpiry        = 7 * 24 * time.Hour
 	MaxLeaderWait         = 5 * time.Second
 	DefaultMaxSkew        = 5 * time.Second

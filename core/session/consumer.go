@@ -82,6 +82,7 @@ type Consumer struct {
 	doubt    bool       // one may have reached it: see arrive
 	begun    bool       // Poll was called
 	beat     task
+	plain    bool       // the next heartbeat extends no lease: the last one was refused
 	lastBeat model.Mono // when the last request that renewed the session was made
 	ack      task
 	acking   []acking // what the ack under way says
@@ -295,7 +296,7 @@ func (c *Consumer) Poll(now model.Mono) []Send {
 		c.beat.id = c.nextID()
 		c.lastBeat = now
 		sends = append(sends, c.send(c.beat.id, 0, &call.ExtendLease{
-			Subscription: c.cfg.Subscription, Member: c.member, Generation: c.latest(),
+			Subscription: c.cfg.Subscription, Member: c.member, Generation: c.latest(), Offsets: c.leased(),
 		}))
 	}
 	if c.cancelAt <= now {
@@ -358,6 +359,17 @@ func (c *Consumer) leaveReady() model.Mono {
 	return c.leave.next()
 }
 
+// leased names the last message held of each partition: with it, the leases of
+// all before it are extended, for as long as this consumer works on them.
+func (c *Consumer) leased() (out []call.PartitionOffset) {
+	for _, t := range c.order {
+		if n := len(t.handed); n > 0 && !c.plain {
+			out = append(out, call.PartitionOffset{Partition: t.partition, Offset: t.handed[n-1].offset})
+		}
+	}
+	return out
+}
+
 // latest is the newest generation this consumer was told.
 func (c *Consumer) latest() (g model.Generation) {
 	for _, t := range c.order {
@@ -392,10 +404,15 @@ func (c *Consumer) leaveDone(now model.Mono, err *model.Error) {
 // beaten handles a heartbeat's answer.
 func (c *Consumer) beaten(now model.Mono, err *model.Error) {
 	if err == nil {
+		c.plain = false
 		c.beat.succeeded()
 		return
 	}
 	c.beat.failed(now, &c.backoff, err)
+	if err.Reason == model.ReasonFenced && !c.plain && len(c.leased()) > 0 {
+		c.plain = true // the leases may have ended, or the session: ask for the session alone
+		return
+	}
 	if judge(err) == final {
 		// The session is over: others own the partitions by now. The next pull joins again.
 		c.Drop()

@@ -19,7 +19,7 @@ func (m *Machine) serveAck(h group.Host, w *wait, st *subscription, ls *leadSubs
 	}
 	ls.renew(req.Member, h.Now())
 	w.results, w.items, w.places = nil, nil, nil
-	ends := endsOf(req)
+	ends := endsOf(req.Ends)
 	for _, want := range wantsOf(st, req) {
 		result := call.AckResult{Partition: want.partition, Err: want.err}
 		if result.Err == nil && !want.void {
@@ -80,9 +80,9 @@ func wantsOf(st *subscription, req *call.AckCursors) (wants []want) {
 	return wants
 }
 
-func endsOf(req *call.AckCursors) map[model.Partition]model.Offset {
-	ends := make(map[model.Partition]model.Offset, len(req.Ends))
-	for _, e := range req.Ends {
+func endsOf(list []call.PartitionOffset) map[model.Partition]model.Offset {
+	ends := make(map[model.Partition]model.Offset, len(list))
+	for _, e := range list {
 		ends[e.Partition] = e.Offset
 	}
 	return ends

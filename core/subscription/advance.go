@@ -21,6 +21,8 @@ func (m *Machine) applied(h group.Host, p *proposal, out outcome) {
 		m.seekApplied(h, p, c, out)
 	case *skipCommand:
 		m.skipApplied(h, p, c, out)
+	case *lapseCommand:
+		m.lapseApplied(h, p, c, out)
 	case *initCommand:
 		m.structuralApplied(h, c.id)
 	case *growCommand:
@@ -103,7 +105,7 @@ func (m *Machine) structural(h group.Host, id model.SubscriptionID, ls *leadSubs
 	// Ends go first, lest partitions go to who is about to leave. Joins go last:
 	// under a stream of them partitions must still find owners.
 	if leaves := m.leavesDue(h, st, ls); len(leaves) > 0 {
-		return &membersCommand{id: id, leaves: leaves}
+		return &membersCommand{id: id, leaves: leaves, lapses: ls.deaths(st, leaves)}
 	}
 	if changes := m.assign(h, st, ls); len(changes) > 0 {
 		return &assignCommand{id: id, generation: st.generation, changes: changes}
@@ -123,7 +125,7 @@ func initFrom(h group.Host, def *model.Subscription) command {
 
 // leavesDue lists the sessions whose end is asked for or whose time is up.
 func (m *Machine) leavesDue(h group.Host, st *subscription, ls *leadSubscription) (due []leaving) {
-	timeout, _ := m.settings(h, st.id)
+	timeout := m.terms(h, st.id).session
 	for _, mb := range st.members {
 		s, l := ls.sessions[mb.id], leaving{mb.id, mb.joined}
 		if h.Now() >= s.heard.Add(timeout) || slices.Contains(ls.leaves, l) {
@@ -134,6 +136,23 @@ func (m *Machine) leavesDue(h group.Host, st *subscription, ls *leadSubscription
 		ls.leaves = nil // whoever asked has left already
 	}
 	return due
+}
+
+// deaths are the first messages that members held whose sessions end for their
+// silence. Who leaves of its own accord gives back what it holds.
+func (ls *leadSubscription) deaths(st *subscription, leaves []leaving) (out []lapse) {
+	for _, l := range leaves {
+		if slices.Contains(ls.leaves, l) {
+			continue
+		}
+		for _, p := range ls.ownedBy(st, l.member) {
+			part := &st.partitions[p]
+			if part.cursor < ls.at(st, p).leased {
+				out = append(out, lapse{p, part.fence, part.cursor, maxFailed})
+			}
+		}
+	}
+	return out
 }
 
 // joinsDue lists the members to add or to change.
@@ -173,7 +192,7 @@ func (ls *leadSubscription) membersProposed(c *membersCommand) {
 // holders have to give up first.
 func (m *Machine) assign(h group.Host, st *subscription, ls *leadSubscription) []change {
 	now := h.Now()
-	_, ackDeadline := m.settings(h, st.id)
+	ackDeadline := m.terms(h, st.id).ack
 	members := slices.SortedFunc(slices.Values(st.members), func(a, b member) int {
 		return cmp.Compare(a.joined, b.joined)
 	})
@@ -208,7 +227,7 @@ func (m *Machine) assign(h group.Host, st *subscription, ls *leadSubscription) [
 			mem.revoking, mem.revokedAt = true, now
 		}
 		ls.revoking = true
-		if st.partitions[p].cursor >= mem.delivered || now >= mem.revokedAt.Add(ackDeadline) {
+		if mem.out(&st.partitions[p]) == 0 || now >= mem.revokedAt.Add(ackDeadline) {
 			free = append(free, p)
 		}
 	}
@@ -229,7 +248,7 @@ func (m *Machine) rank(mem *partitionMemory, part *partition, certain bool) int 
 		return mayNotGive
 	case mem.revoking:
 		return 0
-	case part.cursor >= mem.delivered:
+	case mem.out(part) == 0:
 		return 1
 	}
 	return 2

@@ -2,6 +2,7 @@ package subscription
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/tapedeck/tapedeck/core/call"
@@ -14,6 +15,7 @@ type outcome struct {
 	generation model.Generation   // seek: the one it began
 	skipped    []call.Range       // skip: what lay between old and new cursors
 	acks       [][]call.AckResult // ack: by ack and item
+	lapses     []*model.Error     // lapse: by item
 }
 
 func (v *initCommand) apply(s *state) outcome {
@@ -47,6 +49,9 @@ func (v *membersCommand) apply(s *state) outcome {
 	sub := s.subscriptions[v.id]
 	if sub == nil {
 		return outcome{err: gone(v.id)}
+	}
+	for _, l := range v.lapses {
+		sub.lapse(l)
 	}
 	next, raised := sub.generation+1, false
 	for _, l := range v.leaves {
@@ -165,13 +170,17 @@ func (s *subscription) inRange(p model.Partition) *model.Error {
 }
 
 func (s *subscription) fenced(a *ack, p model.Partition) *model.Error {
-	part := &s.partitions[p]
-	err := model.Reasoned(model.FailedPrecondition, model.ReasonFenced, 0,
-		"partition %d: generation %d is below the fence %d; drop what was delivered and pull again",
-		p, a.generation, part.fence)
-	if part.owner != a.member {
+	err := s.fencedAt(a.generation, p)
+	if s.partitions[p].owner != a.member {
 		err.Message = fmt.Sprintf("partition %d is not (any more) %q's; drop what was delivered and pull again", p, a.member)
 	}
+	return err
+}
+
+func (s *subscription) fencedAt(g model.Generation, p model.Partition) *model.Error {
+	err := model.Reasoned(model.FailedPrecondition, model.ReasonFenced, 0,
+		"partition %d: generation %d is below the fence %d; drop what was delivered and pull again",
+		p, g, s.partitions[p].fence)
 	err.Expected = uint64(s.generation)
 	return err
 }
@@ -189,7 +198,7 @@ func (v *seekCommand) apply(s *state) outcome {
 	sub.generation++
 	for _, to := range v.to {
 		part := &sub.partitions[to.partition]
-		part.cursor, part.fence, part.acked = to.offset, sub.generation, nil
+		*part = partition{cursor: to.offset, owner: part.owner, fence: sub.generation}
 	}
 	return outcome{generation: sub.generation}
 }
@@ -212,6 +221,39 @@ func (v *skipCommand) apply(s *state) outcome {
 		}
 	}
 	return out
+}
+
+func (v *lapseCommand) apply(s *state) outcome {
+	sub := s.subscriptions[v.id]
+	if sub == nil {
+		return outcome{err: gone(v.id)}
+	}
+	out := outcome{lapses: make([]*model.Error, 0, len(v.lapses))}
+	for _, l := range v.lapses {
+		out.lapses = append(out.lapses, sub.lapse(l))
+	}
+	return out
+}
+
+// lapse counts that a message came back, unless it is acked.
+func (s *subscription) lapse(l lapse) *model.Error {
+	if err := s.inRange(l.partition); err != nil {
+		return err
+	}
+	part := &s.partitions[l.partition]
+	switch i := part.failedAt(l.offset); {
+	case part.fence != l.fence:
+		return s.fencedAt(l.fence, l.partition)
+	case part.isAcked(l.offset):
+	case i < len(part.failed) && part.failed[i].offset == l.offset:
+		part.failed[i].attempts += min(1, math.MaxUint32-part.failed[i].attempts)
+	case len(part.failed) >= int(l.limit):
+		return model.Reasoned(model.ResourceExhausted, model.ReasonThrottled, holesRetry,
+			"partition %d: %d messages came back and wait, the limit; acknowledge some of them first", l.partition, l.limit)
+	default:
+		part.failed = slices.Insert(part.failed, i, failure{l.offset, 1})
+	}
+	return nil
 }
 
 func gone(id model.SubscriptionID) *model.Error {

@@ -15,11 +15,13 @@ var samples = []command{
 	&initCommand{id: 1, ref: ref, topic: 2, mode: 0, born: 9, cursors: []model.Offset{0, 7}},
 	&growCommand{id: 1, partitions: 3},
 	&dropCommand{id: 1, version: 12},
-	&membersCommand{id: 1, leaves: []leaving{{"a", 1}}, joins: []joining{{"b", true}}, limit: 10},
+	&membersCommand{id: 1, leaves: []leaving{{"a", 1}}, joins: []joining{{"b", true}}, limit: 10,
+		lapses: []lapse{{0, 2, 7, 10}}},
 	&assignCommand{id: 1, generation: 4, changes: []change{{0, "a"}, {1, "b"}}},
 	&ackCommand{acks: []ack{{1, "a", 4, []ackItem{{0, 3, nil, false}, {1, 9, nil, true}, {1, 2, intervals{{4, 6}, {9, 10}}, false}}}}, limit: 5},
 	&seekCommand{id: 1, to: []place{{0, 5}}},
 	&skipCommand{id: 1, to: []place{{1, 5}}},
+	&lapseCommand{id: 1, lapses: []lapse{{0, 3, 7, 10}, {1, 1, 9, 10}}},
 }
 
 func TestEntriesRoundTrip(t *testing.T) {

@@ -21,6 +21,7 @@ const (
 	kindAck     kind = 6
 	kindSeek    kind = 7
 	kindSkip    kind = 8
+	kindLapse   kind = 9
 )
 
 // command is what an entry does to the state.
@@ -63,7 +64,8 @@ type membersCommand struct {
 	id     model.SubscriptionID
 	leaves []leaving
 	joins  []joining
-	limit  uint32 // members at most
+	limit  uint32  // members at most
+	lapses []lapse // what the leaving held
 }
 
 // leaving ends the session that began with this number; a later one stays.
@@ -133,6 +135,20 @@ type skipCommand struct {
 	to []place
 }
 
+// lapseCommand counts an attempt of messages that come back.
+type lapseCommand struct {
+	id     model.SubscriptionID
+	lapses []lapse
+}
+
+// lapse is of the owner that the fence names; another one's changes nothing.
+type lapse struct {
+	partition model.Partition
+	fence     model.Generation
+	offset    model.Offset
+	limit     uint32 // messages of the partition whose attempts are counted at most
+}
+
 type place struct {
 	partition model.Partition
 	offset    model.Offset
@@ -146,6 +162,7 @@ func (*assignCommand) kind() kind  { return kindAssign }
 func (*ackCommand) kind() kind     { return kindAck }
 func (*seekCommand) kind() kind    { return kindSeek }
 func (*skipCommand) kind() kind    { return kindSkip }
+func (*lapseCommand) kind() kind   { return kindLapse }
 
 func newCommand(k kind) command {
 	switch k {
@@ -165,6 +182,8 @@ func newCommand(k kind) command {
 		return &seekCommand{}
 	case kindSkip:
 		return &skipCommand{}
+	case kindLapse:
+		return &lapseCommand{}
 	}
 	return nil
 }
@@ -245,6 +264,7 @@ func (v *membersCommand) Code(c *wire.Codec) {
 		c.Bool(&j.static)
 	})
 	wire.Uint(c, &v.limit)
+	wire.Slice(c, &v.lapses, codeLapse)
 }
 
 // Code implements wire.Coder.
@@ -283,6 +303,19 @@ func (v *seekCommand) Code(c *wire.Codec) {
 func (v *skipCommand) Code(c *wire.Codec) {
 	wire.Uint(c, &v.id)
 	wire.Slice(c, &v.to, codePlace)
+}
+
+// Code implements wire.Coder.
+func (v *lapseCommand) Code(c *wire.Codec) {
+	wire.Uint(c, &v.id)
+	wire.Slice(c, &v.lapses, codeLapse)
+}
+
+func codeLapse(c *wire.Codec, l *lapse) {
+	wire.Uint(c, &l.partition)
+	wire.Uint(c, &l.fence)
+	wire.Uint(c, &l.offset)
+	wire.Uint(c, &l.limit)
 }
 
 func codePlace(c *wire.Codec, p *place) {

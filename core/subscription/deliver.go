@@ -84,7 +84,9 @@ func (m *Machine) finishDeliver(h group.Host, w *wait, st *subscription, ls *lea
 	case req.PullSequence != 0 && s.run.recorded:
 		resp.Ranges, err = s.run.again(st, req)
 	default:
-		resp.Ranges = ls.deliver(st, s, req)
+		t := m.terms(h, st.id)
+		resp.Ranges = ls.deliver(st, s, req, h.Now(), &t)
+		m.noteLeases(h, ls, &t)
 	}
 	if err != nil {
 		m.finish(h, w, nil, err)
@@ -109,7 +111,10 @@ func outOfTurn() *model.Error {
 }
 
 // deliver takes the ranges that may go out into memory.
-func (ls *leadSubscription) deliver(st *subscription, s *session, req *call.Deliver) (out []call.Range) {
+func (ls *leadSubscription) deliver(
+	st *subscription, s *session, req *call.Deliver, now model.Mono, t *terms,
+) (out []call.Range) {
+	room := ls.room(st, req.Member, t)
 	reach := make(map[model.Partition]model.Offset, len(req.Ranges))
 	for _, r := range req.Ranges {
 		part, mem := &st.partitions[r.Partition], ls.at(st, r.Partition)
@@ -122,14 +127,19 @@ func (ls *leadSubscription) deliver(st *subscription, s *session, req *call.Deli
 		if r.From > part.acked.free(from) || mem.revoking || !st.accepts(req.Member, req.Generation, r.Partition) {
 			continue
 		}
+		r.From = part.acked.free(max(r.From, part.cursor))
+		r.To = min(r.To, mem.bound(part, r.From, room, now, t))
 		reach[r.Partition] = max(from, r.To)
-		r.Attempt = 1
-		open := part.open(r)
-		if len(open) == 0 {
+		if r.From >= r.To {
 			continue
 		}
+		before := mem.out(part)
 		mem.delivered = max(mem.delivered, r.To)
-		out = append(out, open...)
+		mem.hold(r.To, now, t.ack)
+		room -= min(room, mem.out(part)-before)
+		for _, open := range part.open(r) {
+			out = part.tries(out, open)
+		}
 		s.next = r.Partition + 1
 	}
 	if req.PullSequence != 0 {
@@ -139,6 +149,13 @@ func (ls *leadSubscription) deliver(st *subscription, s *session, req *call.Deli
 		}
 	}
 	return out
+}
+
+// noteLeases sees to it that Tick comes when what went out now comes due.
+func (m *Machine) noteLeases(h group.Host, ls *leadSubscription, t *terms) {
+	at := h.Now().Add(t.ack)
+	ls.nextDeadline = min(ls.nextDeadline, at)
+	m.note(h, at)
 }
 
 // again lets a recorded answer out once more, if the delivery carries the whole of it.

@@ -1,6 +1,7 @@
 package subscription
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -40,7 +41,8 @@ func (m *Machine) serveGrant(h group.Host, w *wait, st *subscription, ls *leadSu
 		m.park(w)
 		return
 	}
-	resp, err := ls.grant(st, req)
+	t := m.terms(h, st.id)
+	resp, err := ls.grant(st, req, h.Now(), &t)
 	m.finish(h, w, resp, err)
 }
 
@@ -69,7 +71,9 @@ func (m *Machine) wantJoin(st *subscription, ls *leadSubscription, mb *member, r
 }
 
 // grant says what a member may read now.
-func (ls *leadSubscription) grant(st *subscription, req *call.Grant) (*call.Granted, *model.Error) {
+func (ls *leadSubscription) grant(
+	st *subscription, req *call.Grant, now model.Mono, t *terms,
+) (*call.Granted, *model.Error) {
 	s := ls.sessions[req.Member]
 	replay, err := ls.turnRun(st, s, req)
 	if err != nil {
@@ -86,6 +90,7 @@ func (ls *leadSubscription) grant(st *subscription, req *call.Grant) (*call.Gran
 		}
 		return resp, nil
 	}
+	room := ls.room(st, req.Member, t)
 	first, _ := slices.BinarySearch(owned, s.next)
 	for i := range owned {
 		p := owned[(first+i)%len(owned)]
@@ -98,6 +103,11 @@ func (ls *leadSubscription) grant(st *subscription, req *call.Grant) (*call.Gran
 			from = max(from, mem.position)
 		}
 		r := call.Range{Partition: p, From: st.partitions[p].acked.free(from), Attempt: 1}
+		if to := mem.bound(&st.partitions[p], r.From, room, now, t); to <= r.From {
+			continue
+		} else if uint64(to-r.From) < uint64(cmp.Or(req.MaxMessages, manyMessages)) {
+			r.To = to // else it is far: the delivery sees to it
+		}
 		resp.Acked, r.To = st.partitions[p].tell(resp.Acked, r, maxTold)
 		resp.Ranges = append(resp.Ranges, r)
 	}
@@ -106,6 +116,9 @@ func (ls *leadSubscription) grant(st *subscription, req *call.Grant) (*call.Gran
 	}
 	return resp, nil
 }
+
+// manyMessages is what a pull brings at most that names no number.
+const manyMessages = 1000
 
 // maxTold bounds the acked ranges told of one partition: a grant ends before the next.
 const maxTold = 256

@@ -135,8 +135,8 @@ func (b *bench) pull(m model.MemberID, sequence uint64, n model.Offset) *call.De
 	b.Helper()
 	g := b.grant(m, sequence)
 	for i := range g.Ranges {
-		if g.Ranges[i].To == 0 {
-			g.Ranges[i].To = g.Ranges[i].From + n
+		if r := &g.Ranges[i]; !g.Replay && (r.To == 0 || r.To > r.From+n) {
+			r.To = r.From + n
 		}
 	}
 	return b.deliver(m, g.Generation, sequence, g.Ranges...)

@@ -1,7 +1,6 @@
 package subscription
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
@@ -78,11 +77,17 @@ type recordedRange struct {
 type partitionMemory struct {
 	fence     model.Generation
 	owner     model.MemberID
-	delivered model.Offset // end of what was handed out, never below the cursor
+	delivered model.Offset // end of what was ever handed out, never below the cursor
+	leased    model.Offset // end of what is out: what came back lies above it
+	leases    []lease      // of what is out, by end
+	lapsing   bool         // the end of one is under way
 	position  model.Offset // where pulls with a sequence go on; below the cursor: at it
 	revoking  bool         // gets no more grants, to be given away
 	revokedAt model.Mono
 	inherited bool // an earlier leader delivered who knows what of it
+
+	pausedFrom  model.Offset // held back from here on
+	pausedUntil model.Mono
 
 	skipped bool       // skip is to be told
 	skip    call.Range // [From, To) lay below the log's start
@@ -133,13 +138,8 @@ func (ls *leadSubscription) at(st *subscription, p model.Partition) *partitionMe
 		}
 		*mem = fresh
 	}
-	mem.delivered = max(mem.delivered, part.cursor)
+	mem.delivered, mem.leased = max(mem.delivered, part.cursor), max(mem.leased, part.cursor)
 	return mem
-}
-
-// leased counts the messages handed out and not acked.
-func (mem *partitionMemory) leased(part *partition) uint64 {
-	return uint64(mem.delivered-part.cursor) - part.acked.within(part.cursor, mem.delivered)
 }
 
 // syncSessions makes sessions those of the members there are. A new one begins now.
@@ -180,16 +180,6 @@ func (ls *leadSubscription) renew(m model.MemberID, now model.Mono) {
 func (ls *leadSubscription) leavingNow(m model.MemberID) bool {
 	s := ls.sessions[m]
 	return s != nil && (s.ending || slices.ContainsFunc(ls.leaves, func(l leaving) bool { return l.member == m }))
-}
-
-func (m *Machine) settings(h group.Host, id model.SubscriptionID) (session, ack time.Duration) {
-	var s model.SubscriptionSettings
-	if def, ok := h.Catalog().SubscriptionByID(id); ok {
-		s = def.Settings
-	}
-	session = cmp.Or(s.SessionTimeout, model.DefaultSessionTimeout)
-	ack = cmp.Or(s.AckDeadline, model.DefaultAckDeadline)
-	return min(max(session, minSessionTimeout), maxSessionTimeout), min(max(ack, minAckDeadline), maxAckDeadline)
 }
 
 // propose hands a command to raft and remembers who waits for it.
@@ -237,24 +227,28 @@ func (m *Machine) noteDeadline(h group.Host, id model.SubscriptionID) {
 	m.note(h, at)
 }
 
-// deadline is the earliest end of a session or of a wait to give a partition away.
+// deadline is the earliest end of a session, of a lease, or of a wait to give a
+// partition away.
 func (m *Machine) deadline(h group.Host, st *subscription, ls *leadSubscription) model.Mono {
-	at := model.Never
-	sessionTimeout, ackDeadline := m.settings(h, st.id)
+	at, t := model.Never, m.terms(h, st.id)
 	for _, mb := range st.members {
 		if s := ls.sessions[mb.id]; s != nil && !s.ending {
-			at = min(at, s.heard.Add(sessionTimeout))
+			at = min(at, s.heard.Add(t.session))
 		}
 	}
-	if ls.revoking {
-		for p := range ls.partitions {
-			if mem := &ls.partitions[p]; mem.revoking {
-				at = min(at, mem.revokedAt.Add(ackDeadline))
+	for p := range ls.partitions {
+		mem := &ls.partitions[p]
+		if mem.revoking {
+			at = min(at, mem.revokedAt.Add(t.ack))
+		}
+		for i := range mem.leases {
+			if !mem.lapsing {
+				at = min(at, mem.leases[i].deadline)
 			}
 		}
 	}
 	if ls.inheriting {
-		at = min(at, m.lead.since.Add(ackDeadline))
+		at = min(at, m.lead.since.Add(t.ack))
 	}
 	return at
 }

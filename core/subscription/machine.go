@@ -165,6 +165,10 @@ func (m *Machine) serve(h group.Host, w *wait) {
 		m.serveDeliver(h, w, st, ls, req)
 	case *call.AckCursors:
 		m.serveAck(h, w, st, ls, req)
+	case *call.NackCursors:
+		m.serveNack(h, w, st, ls, req)
+	case *call.ExtendLeases:
+		m.serveExtend(h, w, st, ls, req)
 	case *call.MoveCursors:
 		m.serveMove(h, w, st, req)
 	case *call.Leave:
@@ -184,6 +188,10 @@ func targetOf(req call.Request) *call.Target {
 	case *call.Deliver:
 		return &req.Target
 	case *call.AckCursors:
+		return &req.Target
+	case *call.NackCursors:
+		return &req.Target
+	case *call.ExtendLeases:
 		return &req.Target
 	case *call.MoveCursors:
 		return &req.Target
@@ -312,6 +320,9 @@ func (m *Machine) Tick(h group.Host) {
 	l.wakeAt = model.Never
 	for _, id := range slices.Sorted(maps.Keys(l.subscriptions)) {
 		ls := l.subscriptions[id]
+		if st := m.state.subscriptions[id]; st != nil && ls.nextDeadline <= h.Now() {
+			m.lapse(h, st, ls)
+		}
 		switch {
 		case ls.nextDeadline > h.Now():
 			m.note(h, ls.nextDeadline)

@@ -68,14 +68,18 @@ func (m *Machine) serveLeave(h group.Host, w *wait, st *subscription, ls *leadSu
 
 func (m *Machine) serveHeartbeat(h group.Host, w *wait, st *subscription, ls *leadSubscription, req *call.Heartbeat) {
 	if st.member(req.Member) == nil || ls.leavingNow(req.Member) {
-		err := model.Reasoned(model.FailedPrecondition, model.ReasonFenced, 0,
-			"the session of member %q has ended; pull to begin another", req.Member)
-		err.Expected = uint64(st.generation)
-		m.finish(h, w, nil, err)
+		m.finish(h, w, nil, st.sessionOver(req.Member))
 		return
 	}
 	ls.renew(req.Member, h.Now())
 	m.finish(h, w, &call.Empty{}, nil)
+}
+
+func (s *subscription) sessionOver(m model.MemberID) *model.Error {
+	err := model.Reasoned(model.FailedPrecondition, model.ReasonFenced, 0,
+		"the session of member %q has ended; pull to begin another", m)
+	err.Expected = uint64(s.generation)
+	return err
 }
 
 func (m *Machine) finishDescribe(h group.Host, w *wait, st *subscription, ls *leadSubscription) {
@@ -92,7 +96,7 @@ func (m *Machine) finishDescribe(h group.Host, w *wait, st *subscription, ls *le
 		p, part := model.Partition(i), &st.partitions[i]
 		mem := ls.at(st, p)
 		resp.Cursors = append(resp.Cursors, call.CursorState{Partition: p, Cursor: part.cursor,
-			Owner: part.owner, Fence: part.fence, Leased: mem.leased(part)})
+			Owner: part.owner, Fence: part.fence, Leased: mem.out(part)})
 	}
 	m.finish(h, w, resp, nil)
 }

@@ -24,6 +24,7 @@ type world struct {
 	flows   []*flow
 	acks    map[group.Ref]sentAck
 	checked int // entries of the log looked at
+	limit   uint32
 
 	owners  map[[2]uint64]model.MemberID // by partition and fence
 	seekGen map[model.Partition]model.Generation
@@ -63,6 +64,10 @@ func newWorld(t *testing.T, rt *rapid.T) *world {
 	w := &world{bench: newBench(t, rapid.IntRange(1, 5).Draw(rt, "partitions")), rt: rt,
 		acks:   map[group.Ref]sentAck{},
 		owners: map[[2]uint64]model.MemberID{}, seekGen: map[model.Partition]model.Generation{}}
+	w.limit = rapid.SampledFrom([]uint32{3, 7, 1000}).Draw(rt, "in flight")
+	w.settings = model.SubscriptionSettings{MaxInFlightMember: w.limit, AckDeadline: 4 * time.Second}
+	w.nextID--
+	w.create()
 	for i := range 4 {
 		w.clients = append(w.clients, &client{id: model.MemberID(fmt.Sprint("c", i)),
 			next: map[model.Partition]received{}})
@@ -97,8 +102,8 @@ func (w *world) stepFlow(f *flow) {
 	req := &call.Deliver{Target: target(), Member: f.client.id, Generation: f.granted.Generation,
 		PullSequence: f.sequence}
 	for _, r := range f.granted.Ranges {
-		if r.To == 0 {
-			r.To = r.From + model.Offset(rapid.IntRange(0, 5).Draw(w.rt, "messages"))
+		if most := r.From + model.Offset(rapid.IntRange(0, 5).Draw(w.rt, "messages")); !f.granted.Replay && (r.To == 0 || r.To > most) {
+			r.To = most
 		}
 		if r.To > r.From {
 			req.Ranges = append(req.Ranges, r)
@@ -239,9 +244,14 @@ func (w *world) check() {
 		if err != nil {
 			w.rt.Fatal(err)
 		}
-		if c, ok := e.command.(*seekCommand); ok {
+		switch c := e.command.(type) {
+		case *seekCommand:
 			for _, to := range c.to {
 				seeked[to.partition], w.seekGen[to.partition] = true, v.Generation
+			}
+		case *lapseCommand:
+			for _, l := range c.lapses {
+				w.lapsed(l)
 			}
 		}
 	}
@@ -261,12 +271,69 @@ func (w *world) check() {
 		if part.Cursor < before.Cursor && !seeked[model.Partition(p)] {
 			w.rt.Fatalf("partition %d: cursor fell from %d to %d", p, before.Cursor, part.Cursor)
 		}
+		w.checkFailed(model.Partition(p))
 		changed := before.Owner != part.Owner || seeked[model.Partition(p)]
 		if changed != (before.Fence != part.Fence) || part.Fence > v.Generation {
 			w.rt.Fatalf("partition %d: %+v became %+v", p, before, part)
 		}
 	}
 	w.last = v
+}
+
+// lapsed: what came back is no longer with the clients of that fence.
+func (w *world) lapsed(l lapse) {
+	part := &w.machine().state.subscriptions[w.nextID].partitions[l.partition]
+	if part.fence != l.fence || part.isAcked(l.offset) {
+		return
+	}
+	for _, c := range w.clients {
+		if known, ok := c.next[l.partition]; ok && known.fence == l.fence {
+			known.end = min(known.end, l.offset)
+			c.next[l.partition] = known
+		}
+	}
+}
+
+// checkFailed: what is out keeps the limit, and nobody counts attempts of what is acked.
+func (w *world) checkFailed(p model.Partition) {
+	st, l := w.machine().state.subscriptions[w.nextID], w.machine().lead
+	for _, f := range st.partitions[p].failed {
+		if st.partitions[p].isAcked(f.offset) {
+			w.rt.Fatalf("partition %d: %+v is acked", p, f)
+		}
+	}
+	out := uint64(0)
+	for _, owned := range l.subscription(st.id).ownedBy(st, st.partitions[p].owner) {
+		mem := l.subscription(st.id).at(st, owned)
+		out += mem.out(&st.partitions[owned])
+		if n := len(mem.leases); mem.leased > mem.delivered || n > 0 && mem.leases[n-1].to > mem.leased {
+			w.rt.Fatalf("partition %d: %+v", owned, mem)
+		}
+	}
+	if out > uint64(w.limit) && st.partitions[p].owner != "" {
+		w.rt.Fatalf("%q holds %d messages, the limit is %d", st.partitions[p].owner, out, w.limit)
+	}
+}
+
+// sendNack gives back one of the last ten messages that arrived.
+func (w *world) sendNack(c *client, p model.Partition) {
+	known := c.next[p]
+	back := model.Offset(rapid.IntRange(1, 10).Draw(w.rt, "back"))
+	if back > known.end {
+		return
+	}
+	w.Call(&call.NackCursors{Target: target(), Member: c.id, Generation: known.pull,
+		Offsets: []call.PartitionOffset{{Partition: p, Offset: known.end - back}},
+		Delay:   time.Duration(rapid.IntRange(0, 3).Draw(w.rt, "delay")) * time.Second,
+		Ends:    []call.PartitionOffset{{Partition: p, Offset: 1 << 40}}})
+	w.observe()
+}
+
+func (w *world) sendExtend(c *client, p model.Partition) {
+	known := c.next[p]
+	w.Call(&call.ExtendLeases{Target: target(), Member: c.id, Generation: known.pull, Extension: 7 * time.Second,
+		Offsets: []call.PartitionOffset{{Partition: p, Offset: known.end - min(known.end, 1)}}})
+	w.observe()
 }
 
 // checkRestore: a replica made from the snapshot is the same.
@@ -288,6 +355,8 @@ func (w *world) actions() map[string]func(*rapid.T) {
 			}
 		},
 		"ack":              func(*rapid.T) { w.sendAck(w.someClient(), w.somePartition()) },
+		"nack":             func(*rapid.T) { w.sendNack(w.someClient(), w.somePartition()) },
+		"extend":           func(*rapid.T) { w.sendExtend(w.someClient(), w.somePartition()) },
 		"single acks":      func(*rapid.T) { w.sendSingles(w.someClient(), w.somePartition()) },
 		"more single acks": func(*rapid.T) { w.sendSingles(w.someClient(), w.somePartition()) },
 		"seek": func(*rapid.T) {

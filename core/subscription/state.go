@@ -1,6 +1,7 @@
 package subscription
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -44,12 +45,36 @@ type partition struct {
 	owner  model.MemberID // empty: none
 	fence  model.Generation
 	acked  intervals // ahead of the cursor, none touching it
+	// failed are the messages that were given and came back, ascending, none of them acked.
+	failed []failure
+}
+
+// failure is how often a message was nacked, or its lease or its member's
+// session ended with it first in line.
+type failure struct {
+	offset   model.Offset
+	attempts uint32
 }
 
 // settle moves the cursor over what is acked there, and forgets what lies below.
 func (p *partition) settle() {
 	p.cursor = p.acked.free(p.cursor)
 	p.acked.dropBelow(p.cursor)
+	p.failed = slices.DeleteFunc(p.failed, func(f failure) bool { return p.isAcked(f.offset) })
+}
+
+// failedAt finds the first failure at or above an offset.
+func (p *partition) failedAt(o model.Offset) int {
+	i, _ := slices.BinarySearchFunc(p.failed, o, func(f failure, o model.Offset) int { return cmp.Compare(f.offset, o) })
+	return i
+}
+
+// attempts is how often a message came back.
+func (p *partition) attempts(o model.Offset) uint32 {
+	if i := p.failedAt(o); i < len(p.failed) && p.failed[i].offset == o {
+		return p.failed[i].attempts
+	}
+	return 0
 }
 
 // isAcked says whether a message is done with.
@@ -104,6 +129,10 @@ func (s *subscription) code(c *wire.Codec) {
 		wire.String(c, &p.owner)
 		wire.Uint(c, &p.fence)
 		codeIntervals(c, &p.acked)
+		wire.Slice(c, &p.failed, func(c *wire.Codec, f *failure) {
+			wire.Uint(c, &f.offset)
+			wire.Uint(c, &f.attempts)
+		})
 	})
 }
 
@@ -156,6 +185,11 @@ func (s *subscription) check() error {
 		}
 		if err := p.acked.check(p.cursor); err != nil {
 			return fmt.Errorf("partition %d: acked %w", i, err)
+		}
+		for k, f := range p.failed {
+			if k > 0 && p.failed[k-1].offset >= f.offset || p.isAcked(f.offset) || f.attempts == 0 {
+				return fmt.Errorf("partition %d: offset %d cannot have failed", i, f.offset)
+			}
 		}
 		if p.owner != "" && s.member(p.owner) == nil {
 			return fmt.Errorf("partition %d: owner %q is not a member", i, p.owner)

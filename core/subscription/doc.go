@@ -4,7 +4,7 @@
 //
 // It owns, per subscription, the replicated state (state.go) and, while it
 // leads, the memory that a failover may lose (lead.go): when members were last
-// heard of, what was delivered, where pulls that run ahead stand.
+// heard of, what is out under a lease, where pulls that run ahead stand.
 //
 // # Files
 //
@@ -14,7 +14,8 @@
 //	lead.go     the leader's memory; advance.go what the leader proposes by itself
 //	assign.go   who should own what
 //	intervals.go  sets of offsets
-//	grant.go, deliver.go, ack.go, manage.go   one kind of request each
+//	lease.go    what is out: limits, deadlines, attempts, pauses
+//	grant.go, deliver.go, ack.go, nack.go, manage.go   one kind of request each
 //
 // # Duties
 //
@@ -39,9 +40,14 @@
 //     an ack that would leave too many of them is refused whole, none is forgotten.
 //   - A cursor falls by a seek only. An ack is accepted iff its member owns the
 //     partition and fence <= ack's generation <= generation.
-//   - In the leader's memory cursor <= delivered and position <= delivered.
+//   - In the leader's memory cursor <= leased <= delivered and position <= delivered.
+//   - A message comes again after a nack, or when its lease or its member's session
+//     ends; then, and only of the nacked or the first unacked one, an attempt is
+//     counted, in replicated state, until it is acked or a seek moves the cursor.
+//     What was given from there on is void: it comes again in order.
+//   - No member is given more messages than the limit, however it pulls.
 //   - A partition is taken from a member that stays only when all that was
-//     delivered to it is acked, or an ack deadline after it stopped getting more.
+//     is out with it is acked, or an ack deadline after it stopped getting more.
 //
 // # Units
 //

@@ -249,7 +249,7 @@ func (j *judge) judgeUnseen(s *sub, sp *subPart, e *epoch) {
 		j.undecided(UnseenMessage, "%s: its final log was not told", log.name)
 		return
 	}
-	if j.checked(UnseenMessage); e.lastTold && e.last < log.final.HighWatermark {
+	if j.checked(UnseenMessage); e.lastTold && max(e.last, log.final.LogStart) < log.final.HighWatermark {
 		j.fail(UnseenMessage, nil, "%s of %s: said to be drained, but the cursor is %d and the high watermark %d",
 			log.name, s.name, e.last, log.final.HighWatermark)
 	}

@@ -142,7 +142,8 @@ func (ls *leadSubscription) deliver(
 		}
 		s.next = r.Partition + 1
 	}
-	if req.PullSequence != 0 {
+	// One that gives nothing is not an answer yet: its pull goes on, after a skip.
+	if req.PullSequence != 0 && len(out) > 0 {
 		s.run.recorded = true
 		for _, r := range out {
 			s.run.ranges = append(s.run.ranges, recordedRange{r, st.partitions[r.Partition].fence})

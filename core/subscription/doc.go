@@ -46,7 +46,7 @@
 //     counted, in replicated state, until it is acked or a seek moves the cursor.
 //     What was given from there on is void: it comes again in order.
 //   - No member is given more messages than the limit, however it pulls.
-//   - A partition is taken from a member that stays only when all that was
+//   - A partition is taken from a member that stays only when all that
 //     is out with it is acked, or an ack deadline after it stopped getting more.
 //
 // # Units

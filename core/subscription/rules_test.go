@@ -255,6 +255,19 @@ func TestSkip(t *testing.T) {
 	}
 }
 
+// A delivery that only skips does not end its pull: it goes on from there at once.
+func TestPullGoesOnAfterASkip(t *testing.T) {
+	b := newBench(t, 1)
+	g := b.grant("a", 1)
+	d := must[*call.Delivered](b, &call.Deliver{Target: target(), Member: "a", Generation: g.Generation, PullSequence: 1,
+		Skips: []call.Range{span(0, 0, 100)}})
+	if len(d.Ranges) != 0 || len(d.Skipped) != 1 {
+		t.Fatalf("%+v", d)
+	}
+	b.wantRanges(b.grant("a", 1).Ranges, span(0, 100, 0))
+	b.wantRanges(b.deliver("a", g.Generation, 1, span(0, 100, 110)).Ranges, span(0, 100, 110))
+}
+
 func TestRangesRotate(t *testing.T) {
 	b := newBench(t, 3)
 	firsts := map[model.Partition]int{}

@@ -29,6 +29,7 @@ type Timing struct {
 	TryTimeout      time.Duration // 1 s: a gateway's patience with one forwarded call
 	LeaderWait      time.Duration // 5 s: a gateway's patience with a group without leader
 	MarkAfter       time.Duration // 50 ms idle: then a sync mark goes to the journal
+	ScrubEvery      time.Duration // 1 h between two readings of all that is stored
 	CheckpointAfter time.Duration // 60 s at most between checkpoints while there is something new
 }
 
@@ -46,6 +47,7 @@ type Limits struct {
 	SegmentBytes      int64         // size at which the leader rolls a segment, 64 MiB
 	SegmentAge        time.Duration // age at which it does, 1 h
 	FreeLow, FreeHigh uint64        // bytes free below which publishes are refused, above which taken again
+	ScrubBytes        int           // stored bytes read over for damage per second, 4 MiB
 	MaxBatchBytes     int           // 8 MiB
 	MaxMembers        int           // per subscription, 1,000
 	MaxProducers      int           // remembered per partition, 10,000
@@ -61,6 +63,7 @@ func (c Config) WithDefaults() Config {
 	def(&c.Timing.LeaderWait, model.MaxLeaderWait)
 	def(&c.Timing.MarkAfter, 50*time.Millisecond)
 	def(&c.Timing.CheckpointAfter, 60*time.Second)
+	def(&c.Timing.ScrubEvery, time.Hour)
 	c.Limits = c.Limits.withDefaults()
 	def(&c.Coordinators, 4)
 	return c
@@ -80,6 +83,7 @@ func (l Limits) withDefaults() Limits {
 	def(&l.SegmentAge, time.Hour)
 	def(&l.FreeLow, 256<<20)
 	def(&l.FreeHigh, 384<<20)
+	def(&l.ScrubBytes, 4<<20)
 	def(&l.MaxBatchBytes, model.MaxRequestBytes)
 	def(&l.MaxMembers, 1000)
 	def(&l.MaxProducers, 10_000)

@@ -131,9 +131,13 @@ func (s *Shard) copyMore(m *member) {
 }
 
 // copied takes a stretch. Batches are checked before they are kept.
-func (s *Shard) copied(ask uint64, _ model.NodeID, resp call.Response, err *model.Error) {
+func (s *Shard) copied(ask uint64, from model.NodeID, resp call.Response, err *model.Error) {
 	m := s.copies[ask]
 	delete(s.copies, ask)
+	if m != nil && m.repair != nil && m.repair.ask == ask {
+		s.repairAnswer(m, from, resp, err)
+		return
+	}
 	if m == nil || m.gone || m.copying == nil || m.copying.ask != ask {
 		return
 	}

@@ -40,6 +40,13 @@ type (
 		ID   uint64
 		Data []byte
 		Err  *model.Error
+		// Damage says what is damaged, if that is what Err is about.
+		Damage *SegmentDamage
+	}
+	// RepairDone answers SegmentRepair.
+	RepairDone struct {
+		Group model.GroupID
+		Err   *model.Error
 	}
 	// Request is a client's; answered by one Reply with the same ID, unless
 	// cancelled. Deadline is on this node's clock.
@@ -62,8 +69,17 @@ func (SegmentDone) event()    {}
 func (CheckpointDone) event() {}
 func (DiskSpace) event()      {}
 func (ReadDone) event()       {}
+func (RepairDone) event()     {}
 func (Request) event()        {}
 func (Cancel) event()         {}
+
+// SegmentDamage is a stored batch that is not intact.
+type SegmentDamage struct {
+	Offset   model.Offset // the batch's first
+	File     string
+	Position int64 // byte in File at which the batch begins
+	Cause    string
+}
 
 // Recovered is a data folder's content after recovery.
 type Recovered struct {
@@ -148,6 +164,12 @@ type (
 		ID    uint64
 		Group model.GroupID
 	}
+	// SegmentRepair puts a batch from another replica in the place of the damaged
+	// one that it is a copy of: RepairDone.
+	SegmentRepair struct {
+		Group model.GroupID
+		Batch []byte
+	}
 	// SegmentReset empties a partition's store; the next append begins at At.
 	// Remove deletes it altogether.
 	SegmentReset struct {
@@ -208,6 +230,7 @@ func (SegmentRoll) effect()   {}
 func (SegmentDrop) effect()   {}
 func (SegmentSync) effect()   {}
 func (SegmentReset) effect()  {}
+func (SegmentRepair) effect() {}
 func (Checkpoint) effect()    {}
 func (Read) effect()          {}
 func (ReadAt) effect()        {}

@@ -35,7 +35,8 @@ type loadedGroup struct {
 // other or a log ends below its commit index: then this folder must not be used,
 // since what is missing may have been acknowledged. The marks say to which
 // bounds the host must cut each partition's stored segments; a partition without
-// a mark is to be removed.
+// a mark is to be removed. Without a self, as when a folder is only looked at, its
+// disk id tells whose it is.
 func (r *Recovered) Load(self model.NodeID, limits Limits) (*Loaded, []SegmentMark, error) {
 	l := &Loaded{self: self, disk: r.Incarnation.Disk, groups: map[model.GroupID]*loadedGroup{}, generation: r.Generation}
 	if r.Checkpoint != nil {
@@ -122,6 +123,11 @@ func (l *Loaded) record(rec *JournalRecord) error {
 // fresh is the state of a replica that has written nothing yet.
 func (l *Loaded) fresh(d *definition) *replica.Loader {
 	r, _ := d.group.On(l.self, l.disk)
+	for _, x := range d.group.Replicas {
+		if l.self == "" && x.Disk == l.disk {
+			r = x
+		}
+	}
 	return replica.NewLoader(d.group, r.ID)
 }
 
@@ -155,6 +161,7 @@ func (s *Shard) start(rec *Recovered) {
 	}
 	s.founding, s.seen, s.lives = l.founding, l.seen, l.lives
 	s.journal.base, s.journal.durable = rec.Sequence, rec.Sequence
+	s.scrub.at = s.now.Mono.Add(s.cfg.Timing.ScrubEvery)
 	if s.founding != nil && l.groups[model.MetaGroup] == nil && !s.named(s.founding) {
 		// It was let join, and crashed before its first replica was durable: it has
 		// promised nothing, and asks again.

@@ -27,6 +27,8 @@ type member struct {
 	wakeAt  model.Mono // asked for by the machine
 	alarm   model.Mono // in the shard's heap
 	copying *copying
+	repair  *repairing
+	lost    *model.Offset // damaged, and not repaired when last tried
 	// reportAt: no report of a change of members to meta before it.
 	reportAt model.Mono
 	// ledSince is when this replica, not the preferred leader, was last seen to begin leading.
@@ -182,6 +184,7 @@ func (s *Shard) dropMember(m *member, version uint64) {
 func (s *Shard) endMember(m *member) {
 	m.r.Stop()
 	m.gone = true
+	s.dropRepair(m)
 	delete(s.byGroup, m.id)
 	for i := range s.members {
 		if s.members[i] == m {
@@ -257,16 +260,12 @@ func (m *member) SegmentDrop(before model.Offset) { m.s.emit(SegmentDrop{m.id, b
 
 // Read implements group.Host.
 func (m *member) Read(id uint64, offset model.Offset, maxBytes int) {
-	m.s.emit(Read{m.s.read(m, id), m.id, offset, maxBytes})
+	m.s.read(storedRead{member: m, id: id, offset: offset, maxBytes: maxBytes})
 }
 
 // ReadAt implements group.Host.
-func (m *member) ReadAt(id uint64, at model.Wall) { m.s.emit(ReadAt{m.s.read(m, id), m.id, at}) }
-
-func (s *Shard) read(m *member, id uint64) uint64 {
-	s.lastRead++
-	s.reads[s.lastRead] = storedRead{m, id}
-	return s.lastRead
+func (m *member) ReadAt(id uint64, at model.Wall) {
+	m.s.read(storedRead{member: m, id: id, byTime: true, at: at})
 }
 
 // raftServices is the replica's side of a member.

@@ -48,7 +48,9 @@ type Shard struct {
 
 	lives   lives
 	livesAt model.Mono // when they go to the journal
-	refused string     // why this folder must not be used any more; "": it may
+	damage  damageCount
+	scrub   scrub
+	refused string // why this folder must not be used any more; "": it may
 
 	journal  journalState
 	lastRead uint64
@@ -80,11 +82,6 @@ type origin struct {
 type askKey struct {
 	node model.NodeID
 	ask  uint64
-}
-
-type storedRead struct {
-	member *member
-	id     uint64
 }
 
 // New makes a shard that waits for its Start event.
@@ -143,14 +140,9 @@ func (s *Shard) Step(now model.Instant, ev Event) []Effect {
 	case DiskSpace:
 		s.diskSpace(ev.Free)
 	case ReadDone:
-		if r, ok := s.reads[ev.ID]; ok {
-			delete(s.reads, ev.ID)
-			if r.member.gone {
-				break
-			}
-			r.member.machine.ReadDone(r.member, r.id, ev.Data, ev.Err)
-			s.touch(r.member)
-		}
+		s.readDone(&ev)
+	case RepairDone:
+		s.repairDone(&ev)
 	case Request:
 		s.gate.Request(ev.ID, ev.Call, ev.Deadline)
 	case Cancel:
@@ -240,6 +232,9 @@ func (s *Shard) tick() {
 		if m.copying != nil && now >= m.copying.retryAt {
 			s.copyMore(m)
 		}
+		if m.repair != nil && now >= m.repair.retryAt {
+			s.askRepair(m)
+		}
 		s.plan(m)
 	}
 	if now >= s.helloAt {
@@ -248,6 +243,9 @@ func (s *Shard) tick() {
 	s.journalTick()
 	if now >= s.livesAt {
 		s.saveLives()
+	}
+	if now >= s.scrub.at {
+		s.scrubMore()
 	}
 	s.gate.Tick()
 }
@@ -295,6 +293,9 @@ func (s *Shard) plan(m *member) {
 	if m.copying != nil {
 		at = min(at, m.copying.retryAt)
 	}
+	if m.repair != nil {
+		at = min(at, m.repair.retryAt)
+	}
 	if at < m.alarm {
 		m.alarm = at
 		heap.Push(&s.alarms, alarm{at, m})
@@ -303,7 +304,7 @@ func (s *Shard) plan(m *member) {
 
 // wake asks for a Tick at the next moment that matters.
 func (s *Shard) wake() {
-	at := min(s.beatAt, s.helloAt, s.gate.Next(), s.journalNext(), s.livesAt)
+	at := min(s.beatAt, s.helloAt, s.gate.Next(), s.journalNext(), s.livesAt, s.scrub.at)
 	for len(s.alarms) > 0 && (s.alarms[0].member.gone || s.alarms[0].member.alarm != s.alarms[0].at) {
 		heap.Pop(&s.alarms) // overtaken by a later plan
 	}

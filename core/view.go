@@ -56,12 +56,17 @@ type Load struct {
 	Reads           int // stored reads under way
 	JournalQueue    int // records not reported durable yet
 	Checkpoints     uint64
+	// Stored batches that were found damaged, and of those the ones that were put
+	// right and that could not be; bytes read over for damage. Since the start.
+	Damaged, Repaired, Unrepaired, Scrubbed uint64
+	DiskLow                                 bool // publishes are refused
 }
 
 // Load describes what waits.
 func (s *Shard) Load() Load {
 	l := Load{Groups: len(s.members), Calls: len(s.refs), Reads: len(s.reads), JournalQueue: len(s.journal.queue),
-		Checkpoints: s.journal.checkpoints}
+		Checkpoints: s.journal.checkpoints, Damaged: s.damage.found, Repaired: s.damage.repaired,
+		Unrepaired: s.damage.unrepaired, Scrubbed: s.scrub.bytes, DiskLow: s.diskLow}
 	for _, m := range s.members {
 		if m.r.Leading() {
 			l.Leading++

@@ -71,7 +71,11 @@ func (q *todo) Pop() any {
 }
 
 func newCluster(t *testing.T, n int, limits core.Limits) *cluster {
-	c := &cluster{t: t, nodes: map[model.NodeID]*testNode{}, cfg: core.Config{Limits: limits}, lane: 100 * time.Microsecond}
+	return newClusterWith(t, n, core.Config{Limits: limits})
+}
+
+func newClusterWith(t *testing.T, n int, cfg core.Config) *cluster {
+	c := &cluster{t: t, nodes: map[model.NodeID]*testNode{}, cfg: cfg, lane: 100 * time.Microsecond}
 	for i := range n {
 		id := model.NodeID(fmt.Sprintf("n%d", i+1))
 		c.names = append(c.names, id)

@@ -161,16 +161,21 @@ func Open(cfg Config) (*Host, error) {
 	}
 	h.log = log
 	h.recover.Generation, h.recover.Sequence = log.Generation(), log.Durable()
-	for _, r := range records {
-		h.recover.Records = append(h.recover.Records, core.JournalRecord{Type: core.RecordType(r.Type),
-			Group: model.GroupID(r.Group), Index: r.Index, Term: r.Term, Payload: r.Payload})
-	}
+	h.take(records)
 	if err := h.openStores(); err != nil {
 		_ = h.Close() // the first error is the one that counts
 		return nil, err
 	}
 	h.shard = core.New(cfg.Core)
 	return h, nil
+}
+
+// take keeps the journal's records for the core.
+func (h *Host) take(records []record.Record) {
+	for _, r := range records {
+		h.recover.Records = append(h.recover.Records, core.JournalRecord{Type: core.RecordType(r.Type),
+			Group: model.GroupID(r.Group), Index: r.Index, Term: r.Term, Payload: r.Payload})
+	}
 }
 
 // inJournal names the journal's files as the data folder does.
@@ -251,8 +256,16 @@ func (h *Host) readManifest() error {
 	if err := wire.Decode(content, &h.manifest); err != nil {
 		return &record.Refused{File: manifestFile, Cause: err.Error(), Advice: "this build cannot read the folder"}
 	}
-	if err := h.sweepCheckpoints(); err != nil || h.manifest.checkpoint == 0 {
+	if err := h.sweepCheckpoints(); err != nil {
 		return err
+	}
+	return h.readCheckpoint()
+}
+
+// readCheckpoint reads the one that the manifest names.
+func (h *Host) readCheckpoint() (err error) {
+	if h.manifest.checkpoint == 0 {
+		return nil
 	}
 	name := checkpointFile(h.manifest.checkpoint)
 	if h.recover.Checkpoint, err = readFile(h.cfg.FS, name); err != nil {

@@ -135,7 +135,7 @@ func (h *Host) effect(e core.Effect) {
 		h.journal(journalOp{roll: e.Generation})
 	case core.Refuse:
 		h.journal(journalOp{refuse: e.Cause})
-	case core.SegmentAppend, core.SegmentRoll, core.SegmentDrop, core.SegmentReset, core.SegmentSync:
+	case core.SegmentAppend, core.SegmentRoll, core.SegmentDrop, core.SegmentReset, core.SegmentSync, core.SegmentRepair:
 		h.segment(e)
 	case core.Checkpoint:
 		h.startCheckpoint(e)

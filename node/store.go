@@ -24,6 +24,7 @@ type store struct {
 	running bool          // a work of this store is on its lane
 	removed bool          // its files are gone; set on the lane, read after it
 	dirty   bool          // written since the last sync
+	rebuilt uint64        // indexes made anew that were told of
 	syncs   []func(error) // wait for everything queued before them
 	// below is up to where segments are to go once a durable manifest no longer
 	// names them; 0: nothing is.
@@ -50,6 +51,8 @@ func (h *Host) segment(e core.Effect) {
 	case core.SegmentReset:
 		g = e.Group
 	case core.SegmentSync:
+		g = e.Group
+	case core.SegmentRepair:
 		g = e.Group
 	}
 	st := h.store(g)
@@ -106,18 +109,24 @@ func (h *Host) runStore(st *store) {
 	h.env.Run(Lane{LaneSegment, st.group}, func() func() {
 		done := 0
 		var err error
-		var synced []core.SegmentDone
+		var answers []core.Event
 		for _, op := range ops {
-			if s, ok := op.(core.SegmentSync); ok {
-				synced = append(synced, core.SegmentDone{ID: s.ID, Err: diskError(st.Sync())})
-			} else if err = st.do(op); err != nil {
+			switch op := op.(type) {
+			case core.SegmentSync:
+				answers = append(answers, core.SegmentDone{ID: op.ID, Err: diskError(st.Sync())})
+			case core.SegmentRepair:
+				answers = append(answers, core.RepairDone{Group: op.Group, Err: diskError(st.Repair(op.Batch))})
+			default:
+				err = st.do(op)
+			}
+			if err != nil {
 				break
 			}
 			if done++; st.removed {
 				break
 			}
 		}
-		return func() { h.ranStore(st, ops[done:], synced, err) }
+		return func() { h.ranStore(st, ops[done:], answers, err) }
 	})
 }
 
@@ -149,11 +158,11 @@ func (st *store) do(op core.Effect) error {
 
 // ranStore goes on with what came meanwhile. Out of space, what is left waits
 // for the next operation or checkpoint to try again; any other error stops the node.
-func (h *Host) ranStore(st *store, left []core.Effect, synced []core.SegmentDone, err error) {
+func (h *Host) ranStore(st *store, left []core.Effect, answers []core.Event, err error) {
 	st.running, st.dirty = false, true
 	st.ops = append(left[:len(left):len(left)], st.ops...)
-	for _, s := range synced {
-		h.Step(s)
+	for _, ev := range answers {
+		h.Step(ev)
 	}
 	if st.removed {
 		// A new replica of the group may have come to this node already: what is
@@ -235,10 +244,38 @@ func (h *Host) read(id uint64, g model.GroupID, read func(reader) ([]byte, error
 		ev := core.ReadDone{ID: id}
 		if st != nil {
 			data, err := read(st)
-			ev.Data, ev.Err = data, diskError(err)
+			ev.Data, ev.Err, ev.Damage = data, diskError(err), damage(err)
 		}
-		return func() { h.Step(ev) }
+		return func() {
+			if st != nil {
+				h.noticeRebuilt(st)
+			}
+			h.Step(ev)
+		}
 	})
+}
+
+// damage says which batch an error is about, if it is about one.
+func damage(err error) *core.SegmentDamage {
+	var d *segment.Damaged
+	if !errors.As(err, &d) {
+		return nil
+	}
+	return &core.SegmentDamage{Offset: d.Offset, File: d.File, Position: d.Position, Cause: d.Cause}
+}
+
+// noticeRebuilt tells of indexes that were found broken. They were made anew
+// from the batches; the next sync writes them.
+func (h *Host) noticeRebuilt(st *store) {
+	n := st.Rebuilt()
+	if n == st.rebuilt {
+		return
+	}
+	st.rebuilt, st.dirty = n, true
+	if h.cfg.Notice != nil {
+		h.cfg.Notice(fmt.Sprintf("group %d: an index of its segments was damaged; it was made anew from the batches",
+			st.group))
+	}
 }
 
 // diskError puts an error of the disk into a client's terms.

@@ -184,6 +184,7 @@ func drawTiming(s *stream, o *Options) {
 		TryTimeout:      time.Second,
 		MarkAfter:       s.between(20*time.Millisecond, time.Second),
 		CheckpointAfter: pick(s, 3*time.Second, 10*time.Second, time.Minute),
+		ScrubEvery:      7 * time.Second,
 	}
 }
 

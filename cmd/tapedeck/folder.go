@@ -2,11 +2,14 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 
+	"github.com/tapedeck/tapedeck/disk/journal"
 	"github.com/tapedeck/tapedeck/disk/osdisk"
 	"github.com/tapedeck/tapedeck/disk/record"
 	"github.com/tapedeck/tapedeck/node"
@@ -65,4 +68,44 @@ func explainRefused(err error, dir string) error {
 		"  file:     %s/%s\n  position: byte %d\n  cause:    %s\n  what now: %s:\n"+
 		"            tapedeck node rebuild --data %s",
 		dir, r.File, r.Position, r.Cause, r.Advice, dir)
+}
+
+// verifyCmd checks a data folder offline.
+type verifyCmd struct {
+	Data string `help:"The stopped node's data folder." required:"" placeholder:"DIR"`
+}
+
+// Run prints what is wrong, each with file and position; then it fails.
+func (c *verifyCmd) Run(_ context.Context, std *stdio) error {
+	fs, err := openFolder(c.Data)
+	if err != nil {
+		return err
+	}
+	defer fs.Close()
+	r, err := node.Verify(fs, journal.New(filepath.Join(c.Data, "journal")))
+	if err != nil {
+		return fmt.Errorf("check %s: %w", c.Data, err)
+	}
+	if r.Disk == 0 && len(r.Findings) == 0 {
+		fmt.Fprintln(std.Out, "The folder is empty.")
+		return nil
+	}
+	fmt.Fprintf(std.Out, "disk %x, started %d times; %d journal records; %d batches in the segments of %d partitions\n",
+		r.Disk, r.Starts, r.Records, r.Batches, r.Groups)
+	if r.Torn != nil {
+		fmt.Fprintf(std.Out, "the journal ends in a write that was cut short, at byte %d of journal/%s: nobody was told "+
+			"that it was done, and the next start cuts it\n", r.Torn.Position, r.Torn.File)
+	}
+	for _, f := range r.Findings {
+		fmt.Fprintf(std.Out, "DAMAGED %s at byte %d: %s\n", f.File, f.Position, f.Cause)
+	}
+	if n := len(r.Findings); n > 0 {
+		if !r.Readable {
+			fmt.Fprintln(std.Out, "The segments were not checked: what is damaged says what they have to hold.")
+		}
+		return fmt.Errorf("%d things are wrong; a start refuses the folder, or repairs single batches from other "+
+			"replicas; to have all of it made anew: tapedeck node rebuild --data %s", n, c.Data)
+	}
+	fmt.Fprintln(std.Out, "Nothing is wrong.")
+	return nil
 }

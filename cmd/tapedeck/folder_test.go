@@ -85,6 +85,10 @@ func TestADamagedFolderExplainsItselfAndIsRebuilt(t *testing.T) {
 	}
 	n3 := lastOf(t, c, dir)
 	file := journalFile(t, n3.dir)
+	if code, said := tapedeck(t, "", "verify", "--data", n3.dir); code != 0 ||
+		!strings.Contains(said, "Nothing is wrong") {
+		t.Fatalf("%d %s", code, said)
+	}
 	b, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -92,6 +96,10 @@ func TestADamagedFolderExplainsItselfAndIsRebuilt(t *testing.T) {
 	b[100] ^= 4
 	if err := os.WriteFile(file, b, 0o600); err != nil {
 		t.Fatal(err)
+	}
+	if code, said := tapedeck(t, "", "verify", "--data", n3.dir); code != 1 ||
+		!strings.Contains(said, "DAMAGED "+strings.TrimPrefix(file, n3.dir+"/")+" at byte ") {
+		t.Fatalf("%d %s", code, said)
 	}
 	// The command of its own, as a person would start it.
 	peers := ""

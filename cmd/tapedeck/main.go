@@ -23,9 +23,10 @@ import (
 type root struct {
 	Config kong.ConfigFlag `help:"YAML file with values for flags." placeholder:"FILE"`
 
-	Serve serveCmd `cmd:"" help:"Run one node of a cluster."`
-	Dev   devCmd   `cmd:"" help:"Run a whole cluster in this process, to try things out."`
-	Demo  demoCmd  `cmd:"" help:"Show publish, pull, ack, replay and failover on a cluster of its own."`
+	Serve  serveCmd  `cmd:"" help:"Run one node of a cluster."`
+	Dev    devCmd    `cmd:"" help:"Run a whole cluster in this process, to try things out."`
+	Verify verifyCmd `cmd:"" help:"Check the files of a node that is not running."`
+	Demo   demoCmd   `cmd:"" help:"Show publish, pull, ack, replay and failover on a cluster of its own."`
 
 	clientCommands
 }

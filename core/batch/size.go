@@ -1,6 +1,11 @@
 package batch
 
-import "fmt"
+import (
+	"fmt"
+	"hash/crc32"
+
+	"github.com/tapedeck/tapedeck/core/model"
+)
 
 // SizeOf is the size in bytes of the batch that buf begins with. Only the
 // header has to be there; nothing else is checked.
@@ -16,4 +21,14 @@ func SizeOf(buf []byte) (int, error) {
 		return 0, fmt.Errorf("batch says it has %d bytes; a header takes %d", size, HeaderSize)
 	}
 	return int(size), nil
+}
+
+// StampOf is the offset in the stamp that buf begins with; false unless the
+// stamp is intact. It says nothing of the batch behind it.
+func StampOf(buf []byte) (base model.Offset, ok bool) {
+	if len(buf) < StampSize || le.Uint32(buf) != Magic ||
+		crc32.Checksum(buf[8:StampSize], castagnoli) != le.Uint32(buf[4:]) {
+		return 0, false
+	}
+	return View(buf).Base(), true
 }

@@ -78,6 +78,31 @@ func open(e Engine, from uint64, mark Mark, id uint64) (*Log, []Record, error) {
 	return l, s.records, nil
 }
 
+// Examine lets the rule judge a journal that nobody has open, as Open would, and
+// changes nothing. It returns the records that Open would return; torn is a tail
+// that Open would cut, nil if there is none. A journal that Open would refuse
+// gives *Refused.
+func Examine(e Engine, from uint64, mark Mark) (records []Record, torn *Torn, err error) {
+	s := &survey{e: e, from: from, mark: mark.Sequence}
+	err = s.run()
+	if cerr := e.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	if s.cut != nil {
+		torn = &Torn{File: s.cut.file.Name, Position: int64(s.cut.size)}
+	}
+	return s.records, torn, nil
+}
+
+// Torn is where a write was cut short that nobody was told of.
+type Torn struct {
+	File     string // as the engine names it
+	Position int64
+}
+
 // start rolls to a generation and makes its start durable.
 func (l *Log) start(g disk.Generation) error {
 	if g.ID == 0 {

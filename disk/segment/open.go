@@ -125,8 +125,8 @@ func (o *opening) examine(start, end model.Offset) error {
 		f := &o.files[i]
 		last = path.Join(o.dir, f.name())
 		if f.base != next {
-			return &Damaged{last, 0, fmt.Sprintf("it begins with offset %d; %d is expected, so files are missing or too many",
-				f.base, next)}
+			return &Damaged{File: last, Cause: fmt.Sprintf(
+				"it begins with offset %d; %d is expected, so files are missing or too many", f.base, next)}
 		}
 		stop := end
 		if i+1 < len(o.files) {
@@ -138,7 +138,7 @@ func (o *opening) examine(start, end model.Offset) error {
 		next = f.part.end
 	}
 	if next != end {
-		return &Damaged{last, 0, fmt.Sprintf("batches of [%d, %d) are missing behind it", next, end)}
+		return &Damaged{File: last, Cause: fmt.Sprintf("batches of [%d, %d) are missing behind it", next, end)}
 	}
 	return nil
 }
@@ -164,8 +164,8 @@ func (o *opening) look(f *found, name string, stop model.Offset, last bool) erro
 			p.file = nil
 			return file.Close()
 		case err == nil && !last:
-			return &Damaged{name, size - footerSize, fmt.Sprintf("it ends at offset %d; the next file begins with %d",
-				foot.end, stop)}
+			return &Damaged{File: name, Position: size - footerSize, Cause: fmt.Sprintf(
+				"it ends at offset %d; the next file begins with %d", foot.end, stop)}
 		case err == nil:
 			size = foot.bytes
 		}

@@ -88,7 +88,7 @@ func (s *Store) run(v *view, from entry, maxBytes int, match func(batch.View) bo
 		}
 		position, base = position+int64(len(b)), b.Next()
 		if base >= v.end {
-			return nil, &Damaged{v.name, position, "no batch is where the index says"}
+			return nil, &Damaged{File: v.name, Position: position, Cause: "no batch is where the index says"}
 		}
 	}
 	first, end := position, position
@@ -209,7 +209,7 @@ func (s *Store) load(p *part, name string) error {
 	if err != nil {
 		return err
 	}
-	p.index, p.loaded = x.index, true
+	p.index, p.loaded, p.reseal = x.index, true, true
 	s.rebuilt++
 	return nil
 }

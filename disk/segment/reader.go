@@ -13,6 +13,9 @@ type Damaged struct {
 	File     string // path in the data folder
 	Position int64  // byte in File
 	Cause    string
+	// Offset is the first of the batch that has to be at Position. Only where a
+	// batch is expected and is not intact; Repair takes such a one.
+	Offset model.Offset
 }
 
 func (d *Damaged) Error() string {
@@ -51,7 +54,7 @@ func (r *reader) window(position int64, n int) ([]byte, error) {
 // one. What it returns is valid until the window moves.
 func (r *reader) next(position int64, base model.Offset) (batch.View, error) {
 	damaged := func(err error) (batch.View, error) {
-		return nil, &Damaged{r.name, position, err.Error()}
+		return nil, &Damaged{r.name, position, err.Error(), base}
 	}
 	if r.limit-position < batch.HeaderSize {
 		return damaged(fmt.Errorf("a batch is expected, and %d bytes are there", r.limit-position))
@@ -99,8 +102,8 @@ func scan(r *reader, base, stop model.Offset, spacing int64) (extent, error) {
 			return x, err
 		}
 		if v.Next() > stop {
-			return x, &Damaged{r.name, x.bytes, fmt.Sprintf("a batch of [%d, %d) lies across %d, where one has to end",
-				v.Base(), v.Next(), stop)}
+			return x, &Damaged{File: r.name, Position: x.bytes, Cause: fmt.Sprintf(
+				"a batch of [%d, %d) lies across %d, where one has to end", v.Base(), v.Next(), stop)}
 		}
 		x.index.add(v, x.bytes, spacing)
 		x.bytes += int64(len(v))

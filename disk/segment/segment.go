@@ -52,6 +52,7 @@ type part struct {
 	loaded    bool // index is there
 	index     index
 	dirty     bool // not synced; the writer's alone
+	reseal    bool // under mu: the index in the file is broken, the one here is not
 
 	file  disk.File // under mu; nil: closed
 	users int       // under mu: reads under way
@@ -246,6 +247,9 @@ func (s *Store) Sync() error {
 		return s.broken
 	}
 	if err := s.sweep(); err != nil {
+		return err
+	}
+	if err := s.mend(); err != nil {
 		return err
 	}
 	if p := s.active(); p != nil && p.dirty {

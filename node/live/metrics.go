@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/tapedeck/tapedeck/core"
 	"github.com/tapedeck/tapedeck/core/model"
 	"github.com/tapedeck/tapedeck/core/partition"
 	"github.com/tapedeck/tapedeck/disk"
@@ -73,7 +74,7 @@ func (m *metrics) watch(n *Node) {
 		func() float64 { return float64(n.loop.steps.Load()) })
 	counter("tapedeck_shard_packets_dropped_total", "Peers' packets dropped because too much was waiting.",
 		func() float64 { return float64(n.loop.dropped.Load()) })
-	reg.MustRegister(watermarks{n.loop})
+	reg.MustRegister(watermarks{n.loop}, loads{n.loop})
 	reg.MustRegister(queues{n})
 }
 
@@ -136,6 +137,52 @@ func (w watermarks) Collect(to chan<- prometheus.Metric) {
 	}
 	for _, m := range found {
 		to <- m
+	}
+}
+
+// loadMetrics are read from core.Load.
+var loadMetrics = []struct {
+	desc *prometheus.Desc
+	kind prometheus.ValueType
+	read func(l *core.Load) float64
+}{
+	{prometheus.NewDesc("tapedeck_segment_damaged_total", "Stored batches found damaged.", nil, nil),
+		prometheus.CounterValue, func(l *core.Load) float64 { return float64(l.Damaged) }},
+	{prometheus.NewDesc("tapedeck_segment_repaired_total", "… which another replica's copy replaced.", nil, nil),
+		prometheus.CounterValue, func(l *core.Load) float64 { return float64(l.Repaired) }},
+	{prometheus.NewDesc("tapedeck_segment_unrepaired_total", "… which no other replica could give.", nil, nil),
+		prometheus.CounterValue, func(l *core.Load) float64 { return float64(l.Unrepaired) }},
+	{prometheus.NewDesc("tapedeck_scrubbed_bytes_total", "Stored bytes read over for damage.", nil, nil),
+		prometheus.CounterValue, func(l *core.Load) float64 { return float64(l.Scrubbed) }},
+	{prometheus.NewDesc("tapedeck_disk_low", "1 while free space is so low that publishes are refused.", nil, nil),
+		prometheus.GaugeValue, func(l *core.Load) float64 {
+			if l.DiskLow {
+				return 1
+			}
+			return 0
+		}},
+}
+
+// loads describes what the shard counts.
+type loads struct{ loop *loop }
+
+// Describe implements prometheus.Collector.
+func (v loads) Describe(to chan<- *prometheus.Desc) {
+	for _, m := range loadMetrics {
+		to <- m.desc
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (v loads) Collect(to chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	var l core.Load
+	if !v.loop.inspect(ctx, func() { l = v.loop.host.Shard().Load() }) {
+		return
+	}
+	for _, m := range loadMetrics {
+		to <- prometheus.MustNewConstMetric(m.desc, m.kind, m.read(&l))
 	}
 }
 

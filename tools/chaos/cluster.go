@@ -27,6 +27,7 @@ type cluster struct {
 	bin   string
 	dir   string
 	flags []string // further flags of serve
+	env   []string // of the nodes; nil: this program's
 	nodes []*node
 }
 
@@ -126,7 +127,7 @@ func (n *node) launch() error {
 	defer n.mu.Unlock()
 	args := append([]string{"serve", "--id", n.id, "--data", n.data, "--listen", n.address,
 		"--peers", n.c.peers(), "--log-level", "info"}, n.c.flags...)
-	p, err := startProcess(filepath.Join(n.c.dir, n.id+".log"), 1, n.c.bin, args...)
+	p, err := startProcess(filepath.Join(n.c.dir, n.id+".log"), 1, n.c.env, n.c.bin, args...)
 	if err != nil {
 		return err
 	}
@@ -172,9 +173,12 @@ func (n *node) kill() {
 	}
 }
 
-// stop is SIGTERM.
+// stop is SIGTERM; of a node that has no process it does nothing.
 func (n *node) stop() error {
 	p := n.down()
+	if p == nil {
+		return nil
+	}
 	if err := p.stop(); err != nil {
 		return fmt.Errorf("node %s %w", n.id, err)
 	}

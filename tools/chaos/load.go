@@ -270,7 +270,7 @@ const payloadHead = 12
 func payloadOf(rng *rand.Rand, producer int, number uint64, size int) []byte {
 	n := size/2 + rng.IntN(size+1)
 	if rng.IntN(500) == 0 {
-		n *= 20
+		n = min(20*n, 500_000)
 	}
 	b := make([]byte, payloadHead+n)
 	binary.BigEndian.PutUint32(b, uint32(producer))

@@ -29,8 +29,8 @@ type process struct {
 }
 
 // startProcess runs a program. It counts as ready after the given number of
-// lines that begin with "ready".
-func startProcess(log string, readyLines int, name string, args ...string) (*process, error) {
+// lines that begin with "ready". A nil environment is this program's.
+func startProcess(log string, readyLines int, env []string, name string, args ...string) (*process, error) {
 	file, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return nil, err
@@ -41,7 +41,7 @@ func startProcess(log string, readyLines int, name string, args ...string) (*pro
 	if at, err := file.Seek(0, io.SeekEnd); err == nil {
 		p.logFrom = at
 	}
-	p.cmd.Stderr = file
+	p.cmd.Stderr, p.cmd.Env = file, env
 	p.cmd.SysProcAttr = childAttributes()
 	out, err := p.cmd.StdoutPipe()
 	if err != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -31,7 +32,7 @@ func (s *stage) devRestart(ctx context.Context) error {
 		}
 	}
 	dev := func() (*process, error) {
-		p, err := startProcess(filepath.Join(s.dir, "dev.log"), s.nodes, s.bin, "dev", "--nodes", fmt.Sprint(s.nodes),
+		p, err := startProcess(filepath.Join(s.dir, "dev.log"), s.nodes, nil, s.bin, "dev", "--nodes", fmt.Sprint(s.nodes),
 			"--data", filepath.Join(s.dir, "dev"), "--listen", c.nodes[0].address)
 		if err != nil {
 			return nil, err
@@ -81,7 +82,7 @@ func (s *stage) devRestart(ctx context.Context) error {
 	if err := l.awaitProgress(ctx, time.Minute); err != nil {
 		return err
 	}
-	return s.end(ctx, l, n)
+	return errors.Join(s.end(ctx, l, n), p.stop())
 }
 
 // cursors sums up where a subscription is, for people; the history's checkers

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -348,6 +349,7 @@ func (s *stage) flood(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	c.env = append(os.Environ(), fmt.Sprintf("GOMEMLIMIT=%d", floodLimit))
 	l, err := s.begin(ctx, c, loadConfig{producers: 4, size: 8000, replicas: uint32(s.nodes)})
 	if err != nil {
 		return err
@@ -384,6 +386,6 @@ func (s *stage) flood(ctx context.Context) error {
 	return s.end(ctx, l, n)
 }
 
-// floodLimit is what a node may take in a flood: what its queues, caches and
-// windows may hold, twice over for the garbage collector.
-const floodLimit = 1536 << 20
+// floodLimit is the memory that the nodes are configured with in a flood, and
+// hold themselves to.
+const floodLimit = 1 << 30

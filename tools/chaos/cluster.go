@@ -28,6 +28,8 @@ type cluster struct {
 	dir   string
 	flags []string // further flags of serve
 	env   []string // of the nodes; nil: this program's
+	// profiles are served by each node at its port plus 10000.
+	profiles bool
 	nodes []*node
 }
 
@@ -127,6 +129,10 @@ func (n *node) launch() error {
 	defer n.mu.Unlock()
 	args := append([]string{"serve", "--id", n.id, "--data", n.data, "--listen", n.address,
 		"--peers", n.c.peers(), "--log-level", "info"}, n.c.flags...)
+	if n.c.profiles {
+		host, port, _ := strings.Cut(n.address, ":")
+		args = append(args, "--pprof", host+":3"+port[1:])
+	}
 	p, err := startProcess(filepath.Join(n.c.dir, n.id+".log"), 1, n.c.env, n.c.bin, args...)
 	if err != nil {
 		return err

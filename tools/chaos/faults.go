@@ -147,13 +147,25 @@ func (n *nemesis) killOne(ctx context.Context) error {
 		down = n.between(2*time.Second, 6*time.Second)
 	}
 	sleep(ctx, down)
-	if err := x.start(ctx); err != nil {
-		return err
-	}
-	if err := n.l.awaitProgress(ctx, time.Minute); err != nil {
+	if err := n.restore(ctx, x); err != nil {
 		return err
 	}
 	measure()
+	return nil
+}
+
+// restore starts a node and waits until every partition takes publishes.
+func (n *nemesis) restore(ctx context.Context, x *node) error {
+	began := time.Now()
+	if err := x.start(ctx); err != nil {
+		return err
+	}
+	ready := time.Since(began)
+	if err := n.l.awaitProgress(ctx, time.Minute); err != nil {
+		return err
+	}
+	n.say("%s started again: ready after %d ms, every partition takes publishes after %d ms", x.id,
+		ready.Milliseconds(), time.Since(began).Milliseconds())
 	return nil
 }
 

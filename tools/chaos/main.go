@@ -40,6 +40,7 @@ type options struct {
 	keep     bool
 	tmpfs    bool
 	bytes    int64
+	pprof    bool
 }
 
 func main() {
@@ -54,6 +55,7 @@ func main() {
 	flag.BoolVar(&o.keep, "keep", false, "keep the folder of a run that passed, too")
 	flag.BoolVar(&o.tmpfs, "tmpfs", os.Geteuid() == 0, "put one node on a small file system and fill it (needs root)")
 	flag.Float64Var(&gib, "gib", 1, "size of the partition of the scenario big-reopen, in GiB")
+	flag.BoolVar(&o.pprof, "pprof", false, "nodes serve Go's profiles at their port plus 10000")
 	flag.Parse()
 	o.bytes = int64(gib * (1 << 30))
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
@@ -136,6 +138,7 @@ func (s *stage) cluster(ctx context.Context, count int, flags ...string) (*clust
 	if err != nil {
 		return nil, err
 	}
+	c.profiles = s.pprof
 	s.undo = append(s.undo, c.stop)
 	return c, nil
 }

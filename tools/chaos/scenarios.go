@@ -248,10 +248,7 @@ func (s *stage) killLeader(ctx context.Context) error {
 		n.counts["kill"]++
 		measure := n.crash(ctx, most)
 		sleep(ctx, 5*time.Second)
-		if err := most.start(ctx); err != nil {
-			return err
-		}
-		if err := l.awaitProgress(ctx, time.Minute); err != nil {
+		if err := n.restore(ctx, most); err != nil {
 			return err
 		}
 		measure()

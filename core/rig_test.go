@@ -22,6 +22,7 @@ type rig struct {
 	wire  []rigPacket
 	cut   func(from, to model.NodeID) bool // packets that are lost
 	stop  func(n *rigNode, e Effect) bool  // an effect at which a node dies
+	sent  map[model.NodeID]int             // bytes sent to each node, if not nil
 }
 
 type rigPacket struct {
@@ -169,6 +170,9 @@ func (n *rigNode) effect(e Effect) {
 	case Wake:
 		n.wake = e.At
 	case Send:
+		if n.r.sent != nil {
+			n.r.sent[e.To] += len(e.Data)
+		}
 		n.r.wire = append(n.r.wire, rigPacket{n.id, e.To, slices.Clone(e.Data)})
 	case JournalAppend:
 		n.sequence++

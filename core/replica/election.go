@@ -2,6 +2,7 @@ package replica
 
 import (
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -104,6 +105,7 @@ func (r *Replica) retrySnapshots(only func(uint64) bool) {
 // PeerDown says that the stream to a node was lost.
 func (r *Replica) PeerDown(node model.NodeID) {
 	on := func(id uint64) bool { return r.peers[id].Node == node }
+	maps.DeleteFunc(r.sent, func(id uint64, _ sentTo) bool { return on(id) })
 	if r.role == raft.StateLeader {
 		r.retrySnapshots(on)
 		for _, p := range r.cfg.Group.Replicas {

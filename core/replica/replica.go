@@ -67,6 +67,7 @@ type Replica struct {
 	rn      *raft.RawNode
 	log     window
 	peers   map[uint64]model.Replica
+	sent    map[uint64]sentTo // the last append to each
 
 	applied, appliedTerm uint64
 	conf                 *pb.ConfState
@@ -90,7 +91,7 @@ type Replica struct {
 
 // New makes a replica from its durable state. host is what the machine sees.
 func New(cfg Config, l *Loader, m group.Machine, s Services, host group.Host) (*Replica, error) {
-	r := &Replica{cfg: cfg, s: s, host: host, machine: m, peers: map[uint64]model.Replica{},
+	r := &Replica{cfg: cfg, s: s, host: host, machine: m, peers: map[uint64]model.Replica{}, sent: map[uint64]sentTo{},
 		applied: l.applied, appliedTerm: l.appliedTerm, conf: l.conf, hard: l.hard, durable: l.hard}
 	r.SetGroup(cfg.Group)
 	if l.machine != nil {
@@ -299,7 +300,7 @@ func (r *Replica) SetGroup(g model.Group) {
 }
 
 func (r *Replica) send(m *pb.Message) {
-	if p, ok := r.peers[m.GetTo()]; ok {
+	if p, ok := r.peers[m.GetTo()]; ok && !r.repeats(m) {
 		r.s.SendRaft(r.cfg.Group.ID, p, m)
 	}
 }

@@ -142,8 +142,8 @@ func (ls *leadSubscription) deliver(
 		}
 		s.next = r.Partition + 1
 	}
-	// One that gives nothing is not an answer yet: its pull goes on, after a skip.
-	if req.PullSequence != 0 && len(out) > 0 {
+	// One that only skips is not an answer yet: its pull goes on from there.
+	if req.PullSequence != 0 && (len(out) > 0 || len(req.Skips) == 0) {
 		s.run.recorded = true
 		for _, r := range out {
 			s.run.ranges = append(s.run.ranges, recordedRange{r, st.partitions[r.Partition].fence})

@@ -19,15 +19,12 @@ type line struct {
 	load    bench.Load
 }
 
-const (
-	messageBytes = 1024
-	batchBytes   = 64 << 10
-)
+const messageBytes = 1024
 
-// fast is a load as fast as possible.
+// fast is a load as fast as possible, with the client's own batches.
 func fast(partitions uint32, window int) bench.Load {
 	l := bench.Load{
-		Partitions: partitions, MessageBytes: messageBytes, BatchBytes: batchBytes, InFlight: 16, Window: window, Linger: -1,
+		Partitions: partitions, MessageBytes: messageBytes, Window: window, Linger: -1,
 	}
 	if partitions > 1 {
 		l.Keys = 10_000
@@ -61,21 +58,21 @@ func (o *options) lines() []line {
 	if o.quick {
 		cold = 100_000
 	}
-	zipf := fast(8, 16_384)
+	zipf := fast(8, 32_768)
 	zipf.Zipf = 1.2
-	hundred := fast(8, 16_384)
+	hundred := fast(8, 32_768)
 	hundred.Publishers, hundred.Producers = 100, 4
 	return []line{
-		{name: "one-partition", run: publish, load: fast(1, 4096)},
-		{name: "eight-partitions", run: publish, load: fast(8, 16_384)},
+		{name: "one-partition", run: publish, load: fast(1, 8192)},
+		{name: "eight-partitions", run: publish, load: fast(8, 32_768)},
 		{name: "eight-partitions-zipf", run: publish, load: zipf, unquick: true},
 		{name: "100-publishers", run: publish, load: hundred, unquick: true},
 		{name: "256-in-flight", run: publish, load: some},
 		{name: "one-at-a-time", run: publish, load: single},
 		{name: "steady-5000", run: publish, load: steady, unquick: o.quick},
 		{name: "end-to-end-5000", run: endToEnd, load: steady},
-		{name: "consume-memory", run: consume(8 * hotMessages), load: fast(8, 16_384)},
-		{name: "consume-segments", run: consume(cold), load: fast(8, 16_384)},
+		{name: "consume-memory", run: consume(8 * hotMessages), load: fast(8, 32_768)},
+		{name: "consume-segments", run: consume(cold), load: fast(8, 32_768)},
 		{name: "128-partitions", run: publish, load: fast(128, 65_536), unquick: true},
 		{name: "1000-partitions", run: publish, load: fast(1000, 131_072), unquick: true},
 	}

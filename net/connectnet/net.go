@@ -92,7 +92,7 @@ func New(cfg Config) *Net {
 	protocols.SetUnencryptedHTTP2(true)
 	n := &Net{
 		cfg:    cfg,
-		client: &http.Client{Transport: &http.Transport{Protocols: protocols, HTTP2: HTTP2()}},
+		client: &http.Client{Transport: wholeEnvelopes{&http.Transport{Protocols: protocols, HTTP2: HTTP2()}}},
 		peers:  map[model.NodeID]*peer{},
 	}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
@@ -136,7 +136,7 @@ func (n *Net) peer(id model.NodeID) *peer {
 func (n *Net) Mount(mux *http.ServeMux) {
 	server := connect.NewServer()
 	tapedeckv1connect.RegisterPeerServiceHandler(server, receiver{n})
-	connecthttp.Mount(CutReads(n.ctx, mux), server,
+	connecthttp.Mount(largeReads{CutReads(n.ctx, mux)}, server,
 		connecthttp.WithCompressors(), connecthttp.WithReadMaxBytes(ReadMaxBytes))
 }
 

@@ -9,7 +9,9 @@
 // Its duties, which are raft's conditions for safety:
 //
 //  1. A response that promises durability leaves only in the step that handles
-//     JournalDone for its write.
+//     JournalDone for its write. A write that moves nothing but the commit index
+//     promises nothing of its own: when no other is under way, its responses
+//     leave at once, and nobody waits for its sync.
 //  2. A vote request leaves only when term, vote and log tail it speaks for are
 //     durable. With asynchronous storage writes raft itself defers only append
 //     and vote responses; campaign() emits MsgVote at once. A candidate that

@@ -3,6 +3,7 @@ package replica
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.etcd.io/raft/v3"
@@ -51,6 +52,7 @@ type Services interface {
 // write is one journal record under way.
 type write struct {
 	sequence  uint64
+	light     bool // changes nothing but the commit index, which can be lost
 	hasHard   bool
 	hard      hardState
 	snapshot  *pb.Snapshot
@@ -176,15 +178,25 @@ func (r *Replica) Durable(sequence uint64) {
 			r.install(w.snapshot)
 		}
 		r.log.append(w.entries)
-		for _, m := range w.responses {
-			if m.GetTo() == uint64(r.cfg.Self) {
-				r.step(m)
-			} else {
-				r.send(m)
-			}
-		}
+		r.respond(w.responses)
 	}
 	r.s.Touched(r.cfg.Group.ID)
+}
+
+func (r *Replica) respond(ms []*pb.Message) {
+	for _, m := range ms {
+		if m.GetTo() == uint64(r.cfg.Self) {
+			r.step(m)
+		} else {
+			r.send(m)
+		}
+	}
+}
+
+// promising says that something is on its way to the disk that a response may
+// speak of: entries, a snapshot, a term or a vote.
+func (r *Replica) promising() bool {
+	return slices.ContainsFunc(r.writes, func(w write) bool { return !w.light })
 }
 
 func (r *Replica) install(s *pb.Snapshot) {
@@ -247,8 +259,10 @@ func (r *Replica) handle(rd raft.Ready) {
 func (r *Replica) queue(m *pb.Message, votes []*pb.Message) {
 	w := write{entries: m.GetEntries(), responses: append(m.GetResponses(), votes...)}
 	rec := ready{entries: w.entries}
+	w.light = len(w.entries) == 0 && raft.IsEmptySnap(m.GetSnapshot())
 	if m.Term != nil || m.Vote != nil || m.Commit != nil {
 		w.hasHard, w.hard = true, hardState{m.GetTerm(), m.GetVote(), m.GetCommit()}
+		w.light = w.light && w.hard.Term == r.hard.Term && w.hard.Vote == r.hard.Vote
 		r.hard = w.hard
 		rec.hasHard, rec.hard = true, w.hard
 	}
@@ -265,6 +279,12 @@ func (r *Replica) queue(m *pb.Message, votes []*pb.Message) {
 			r.clock.rearm(r)
 		}
 	}
+	var now []*pb.Message
+	if w.light && !r.promising() {
+		// What these responses promise is durable already.
+		now, w.responses = w.responses, nil
+	}
+	defer r.respond(now)
 	size := 64
 	for _, e := range w.entries {
 		size += len(e.GetData()) + 24

@@ -91,7 +91,7 @@ func (r *Replica) carry(c model.Change, lost bool) Progress {
 // changing says that a membership change is in the log and not applied, or that
 // the joint membership is not left yet.
 func (r *Replica) changing() bool {
-	return r.confIndex > r.applied || len(r.conf.GetVotersOutgoing()) > 0
+	return r.confUnderWay || r.confIndex > r.applied || len(r.conf.GetVotersOutgoing()) > 0
 }
 
 func (r *Replica) isMember(id uint64) bool {
@@ -117,24 +117,9 @@ func (r *Replica) change(first pb.ConfChangeType, id uint64, remove ...uint64) b
 	for _, old := range remove {
 		cc.Changes = append(cc.Changes, &pb.ConfChangeSingle{Type: pb.ConfChangeRemoveNode.Enum(), NodeId: &old})
 	}
-	err := r.rn.ProposeConfChange(cc)
-	if err == nil {
-		r.confIndex = r.lastProposed()
-	}
+	r.confUnderWay = r.rn.ProposeConfChange(cc) == nil // its index shows in the next Ready
 	r.s.Touched(r.cfg.Group.ID)
-	return err == nil
-}
-
-// lastProposed is the index of the last entry of this leader's log: of what was
-// proposed just now.
-func (r *Replica) lastProposed() uint64 {
-	last := r.log.last()
-	r.rn.WithProgress(func(p uint64, _ raft.ProgressType, pr tracker.Progress) {
-		if p == uint64(r.cfg.Self) {
-			last = max(last, pr.Next-1)
-		}
-	})
-	return last
+	return r.confUnderWay
 }
 
 // Voters lists the voters in force.

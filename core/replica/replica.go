@@ -87,8 +87,11 @@ type Replica struct {
 	beats       int
 	complained  bool   // of a message that cannot be
 	handing     bool   // leadership is being handed over: no proposals
-	confIndex   uint64 // of the last membership change proposed here in this term
 	givenUp     uint64 // the replica whose removal was proposed here in this term, its folder being gone
+	// confIndex is of the last membership change that this leader's log took in this
+	// term; confUnderWay: one was proposed and is not in it yet.
+	confIndex    uint64
+	confUnderWay bool
 }
 
 // New makes a replica from its durable state. host is what the machine sees.
@@ -216,6 +219,7 @@ func (r *Replica) Drain() {
 		for r.rn.HasReady() {
 			r.handle(r.rn.Ready())
 		}
+		r.confUnderWay = false // raft puts an empty entry in place of one it refuses
 		r.observe()
 		r.reads.advance(r)
 		if len(r.proposals) == 0 && !r.rn.HasReady() {
@@ -269,6 +273,11 @@ func (r *Replica) queue(m *pb.Message, votes []*pb.Message) {
 	if !raft.IsEmptySnap(m.GetSnapshot()) {
 		w.snapshot = m.GetSnapshot()
 		rec.snapshot = w.snapshot
+	}
+	for _, e := range w.entries {
+		if e.GetType() != pb.EntryNormal {
+			r.confIndex = e.GetIndex()
+		}
 	}
 	index, term := r.log.last(), r.hard.Term
 	if n := len(w.entries); n > 0 {

@@ -40,13 +40,14 @@ func (c *client) ask(q call.Client, timeout time.Duration, done answer) {
 	at := w.nodes[c.node]
 	w.call(at, q, timeout, func(result call.ClientResult, err *model.Error) {
 		c.run.rec.open--
+		if c.dead {
+			return // the process is gone: nobody got this answer
+		}
 		note(result, err)
 		if err != nil && (err.Code == model.Unavailable || err.Code == model.DeadlineExceeded) && c.node == at.index {
 			c.node = c.rand.IntN(len(w.nodes))
 		}
-		if !c.dead {
-			done(result, err)
-		}
+		done(result, err)
 	})
 }
 

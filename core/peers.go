@@ -30,6 +30,7 @@ type peer struct {
 	toldAt     model.Mono        // it is not told again before that its folder is an old copy
 	seen       window            // ids of requests taken from this incarnation
 	warned     bool              // its configuration was complained of
+	diskLow    bool              // it said so last
 	skew       int64             // its wall clock minus ours, nanoseconds, when last heard
 	out        wire.Codec        // the packet being put together
 }
@@ -57,10 +58,11 @@ type header struct {
 	// The sender's journal: its last record when this life began, and the highest
 	// one known durable. Counted over all lives.
 	base, durable uint64
+	low           bool // the sender's disk is nearly full
 }
 
 func (h *header) Code(c *wire.Codec) {
-	c.Version(2)
+	c.Version(3)
 	wire.Uint(c, &h.from.Disk)
 	wire.Uint(c, &h.from.Boot)
 	wire.Uint(c, &h.to.Disk)
@@ -68,11 +70,13 @@ func (h *header) Code(c *wire.Codec) {
 	wire.Int(c, &h.wall)
 	wire.Uint(c, &h.base)
 	wire.Uint(c, &h.durable)
+	c.Bool(&h.low)
 }
 
 // header is of a packet to the given incarnation.
 func (s *Shard) header(to model.Incarnation) *header {
-	return &header{from: s.self, to: to, wall: s.now.Wall, base: s.journal.base, durable: s.journal.durable}
+	return &header{from: s.self, to: to, wall: s.now.Wall, base: s.journal.base, durable: s.journal.durable,
+		low: s.diskLow}
 }
 
 // hello introduces a node: its incarnation is in the header.
@@ -232,7 +236,7 @@ func (s *Shard) packet(from model.NodeID, data []byte) {
 	}
 	s.remember(&h)
 	p.heard, p.known, p.down = s.now.Mono, true, false
-	p.skew = int64(h.wall - s.now.Wall)
+	p.skew, p.diskLow = int64(h.wall-s.now.Wall), h.low
 	if h.to != s.self && h.to != (model.Incarnation{}) {
 		s.sendHello(p, false) // it speaks to a former life of this node
 		return
@@ -344,15 +348,6 @@ func (s *Shard) wallTrusted() bool {
 
 func (s *Shard) reachable(p *peer) bool {
 	return p.known && s.now.Mono.Sub(p.heard) < reachableFor
-}
-
-func (s *Shard) diskSpace(free uint64) {
-	switch {
-	case free < s.cfg.Limits.FreeLow:
-		s.diskLow = true
-	case free >= s.cfg.Limits.FreeHigh:
-		s.diskLow = false
-	}
 }
 
 func (s *Shard) note(format string, args ...any) { s.emit(Note{fmt.Sprintf(format, args...)}) }

@@ -2,7 +2,6 @@ package core
 
 import (
 	"slices"
-	"time"
 
 	"github.com/tapedeck/tapedeck/core/call"
 	"github.com/tapedeck/tapedeck/core/group"
@@ -68,10 +67,11 @@ func (s *Shard) deliver(o origin, g model.GroupID, req call.Request) {
 		s.replyOrigin(o, nil, m.NotLeader()) // a moment later another leads
 		return
 	}
-	if _, ok := req.(*call.Append); ok && s.diskLow {
-		s.replyOrigin(o, nil, model.Reasoned(model.ResourceExhausted, model.ReasonDiskFull, time.Second,
-			"the disk of node %s is nearly full: free space, or shorten retention; publishing resumes by itself", s.cfg.Self))
-		return
+	if _, ok := req.(*call.Append); ok {
+		if err := s.room(m); err != nil {
+			s.replyOrigin(o, nil, err)
+			return
+		}
 	}
 	if len(s.refs) >= 4*s.cfg.Limits.Requests {
 		s.replyOrigin(o, nil, model.Reasoned(model.ResourceExhausted, model.ReasonThrottled, retryHint,

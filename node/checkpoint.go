@@ -88,5 +88,8 @@ func (h *Host) finishCheckpoint(cp *checkpoint, next manifest, err error) {
 		h.env.Fatal(fmt.Errorf("write a checkpoint: %w", err))
 		return
 	}
+	if err != nil {
+		h.noSpace()
+	}
 	h.Step(core.CheckpointDone{ID: cp.ID, Err: diskError(err)})
 }

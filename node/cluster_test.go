@@ -12,6 +12,7 @@ import (
 	"github.com/tapedeck/tapedeck/core/batch"
 	"github.com/tapedeck/tapedeck/core/call"
 	"github.com/tapedeck/tapedeck/core/model"
+	"github.com/tapedeck/tapedeck/disk"
 	"github.com/tapedeck/tapedeck/node"
 	"github.com/tapedeck/tapedeck/sim/simdisk"
 )
@@ -43,6 +44,7 @@ type testNode struct {
 	lanes   map[node.Lane][]node.Work
 	replies map[uint64]*reply
 	fatal   func(error) // instead of failing the test
+	full    bool        // writes but the journal's find no space
 }
 
 type reply struct {
@@ -104,7 +106,8 @@ func (c *cluster) tryStart(id model.NodeID) error {
 	n := c.nodes[id]
 	cfg := c.cfg
 	cfg.Self, cfg.Seed = id, uint64(len(id))*uint64(id[1])
-	h, err := node.Open(node.Config{Core: cfg, FS: n.disk.FS(), Journal: simdisk.NewEngine(n.disk.FS(), "journal"),
+	h, err := node.Open(node.Config{Core: cfg, FS: scarce{n.disk.FS(), n}, ReserveBytes: 32 << 10,
+		Journal: simdisk.NewEngine(n.disk.FS(), "journal"),
 		NewDisk: model.DiskID(id[1])*1000 + n.folders, Random: uint64(n.life), Notice: func(s string) {
 			c.notes = append(c.notes, string(id)+": "+s)
 			c.t.Logf("%v %s: %s", time.Duration(c.now), id, s)
@@ -424,4 +427,32 @@ func TestNothingIsLostOverCrashesOfAllNodes(t *testing.T) {
 		}
 		return len(applied) == 3 && applied[0] == applied[1] && applied[1] == applied[2]
 	})
+}
+
+// scarce is a node's file system without what the journal takes for itself.
+type scarce struct {
+	disk.FS
+	n *testNode
+}
+
+type scarceFile struct {
+	disk.File
+	n *testNode
+}
+
+func (s scarce) Create(name string) (disk.File, error) {
+	f, err := s.FS.Create(name)
+	return scarceFile{f, s.n}, err
+}
+
+func (s scarce) Open(name string) (disk.File, error) {
+	f, err := s.FS.Open(name)
+	return scarceFile{f, s.n}, err
+}
+
+func (f scarceFile) WriteAt(b []byte, at int64) (int, error) {
+	if f.n.full {
+		return 0, disk.ErrNoSpace
+	}
+	return f.File.WriteAt(b, at)
 }

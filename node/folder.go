@@ -166,6 +166,10 @@ func Open(cfg Config) (*Host, error) {
 		_ = h.Close() // the first error is the one that counts
 		return nil, err
 	}
+	if err := h.findReserve(); err != nil {
+		_ = h.Close() // the first error is the one that counts
+		return nil, err
+	}
 	h.shard = core.New(cfg.Core)
 	return h, nil
 }

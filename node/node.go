@@ -64,6 +64,8 @@ type Config struct {
 	Journal record.Engine
 	// NewDisk is used as the disk id if the folder is empty; random, not 0.
 	NewDisk model.DiskID
+	// ReserveBytes are kept back on the disk for when it is full; 0: none.
+	ReserveBytes int64
 	// Random is drawn anew for every start; see model.Incarnation.
 	Random uint64
 	// Peer takes a node that is not among the configured peers, or moved; may be nil.
@@ -85,6 +87,7 @@ type Host struct {
 	work     *JournalWork
 	cp       *checkpoint
 	manifest manifest
+	reserve  reserve
 	identity identity // the journal lane's
 }
 
@@ -107,6 +110,9 @@ func (h *Host) Disk() model.DiskID { return h.manifest.self.Disk }
 
 // Step hands the shard an event and carries its effects out.
 func (h *Host) Step(ev core.Event) {
+	if d, ok := ev.(core.DiskSpace); ok {
+		h.diskSpace(d.Free)
+	}
 	for _, e := range h.shard.Step(h.env.Now(), ev) {
 		h.effect(e)
 	}

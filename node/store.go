@@ -185,6 +185,8 @@ func (h *Host) ranStore(st *store, left []core.Effect, answers []core.Event, err
 	}
 	if err == nil {
 		h.runStore(st)
+	} else {
+		h.noSpace()
 	}
 	if !st.running {
 		h.settleSyncs(st, err)
@@ -272,10 +274,7 @@ func (h *Host) noticeRebuilt(st *store) {
 		return
 	}
 	st.rebuilt, st.dirty = n, true
-	if h.cfg.Notice != nil {
-		h.cfg.Notice(fmt.Sprintf("group %d: an index of its segments was damaged; it was made anew from the batches",
-			st.group))
-	}
+	h.notice("group %d: an index of its segments was damaged; it was made anew from the batches", st.group)
 }
 
 // diskError puts an error of the disk into a client's terms.

@@ -29,8 +29,10 @@ const (
 	readHeaderTimeout = 10 * time.Second
 	idleTimeout       = 2 * time.Minute
 	readyPoll         = 25 * time.Millisecond
+	// reserveBytes are kept back on each data folder's disk for when it is full.
+	reserveBytes = 16 << 20
 	// diskPoll is how often free disk space is looked at.
-	diskPoll = 2 * time.Second
+	diskPoll = time.Second
 	// lastWrites is left for answers on their way when the last call has ended.
 	lastWrites = 100 * time.Millisecond
 )
@@ -108,7 +110,7 @@ func Start(cfg Config) (*Node, error) {
 			Self: cfg.ID, Peers: cfg.Peers, Bootstrap: cfg.Bootstrap, Seed: randomID(),
 			Timing: cfg.Timing, Limits: cfg.Limits,
 		},
-		FS: cfg.FS, Journal: meter.journal(cfg.Journal), NewDisk: model.DiskID(randomID()), Random: randomID(),
+		FS: cfg.FS, Journal: meter.journal(cfg.Journal), NewDisk: model.DiskID(randomID()), Random: randomID(), ReserveBytes: reserveBytes,
 		Peer:   book.set,
 		Notice: func(text string) { cfg.Log.Warn(text, "node", cfg.ID) },
 	})

@@ -1,0 +1,50 @@
+package core
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tapedeck/tapedeck/core/model"
+)
+
+// Full is decided before the disk is: below Limits.FreeLow a node's disk counts
+// as full, and again as not full above FreeHigh. A leader whose disk is full takes
+// no messages, nor does one most of whose group's replicas are on full disks; each
+// node says in its packets whether its is. All else goes on: acks and deletes are
+// small, and retention makes room.
+
+func (s *Shard) diskSpace(free uint64) {
+	was := s.diskLow
+	switch {
+	case free < s.cfg.Limits.FreeLow:
+		s.diskLow = true
+	case free >= s.cfg.Limits.FreeHigh:
+		s.diskLow = false
+	}
+	switch {
+	case s.diskLow && !was:
+		s.note("the disk is nearly full, %d bytes are free: messages are refused until %d are", free, s.cfg.Limits.FreeHigh)
+	case was && !s.diskLow:
+		s.note("the disk has room again, %d bytes are free: messages are taken", free)
+	}
+}
+
+// room says why a group takes no messages; nil if it does.
+func (s *Shard) room(m *member) *model.Error {
+	var low []string
+	replicas := m.r.Group().Replicas
+	for _, r := range replicas {
+		p := s.peer(r.Node)
+		if r.Node == s.cfg.Self && s.diskLow || p != nil && p.diskLow && s.reachable(p) {
+			low = append(low, string(r.Node))
+		}
+	}
+	if !s.diskLow && 2*len(low) <= len(replicas) {
+		return nil
+	}
+	slices.Sort(low)
+	return model.Reasoned(model.ResourceExhausted, model.ReasonDiskFull, time.Second,
+		"the disk of node %s is nearly full: free space, or shorten retention; publishing resumes by itself",
+		strings.Join(low, ", "))
+}

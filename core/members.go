@@ -73,6 +73,9 @@ func (s *Shard) folderGone(r model.Replica) bool {
 // meetNode makes sure that packets can go to a node of the cluster.
 func (s *Shard) meetNode(n model.Node) {
 	if n.ID == s.cfg.Self {
+		if at := s.selfNode().Address; s.announceAt == model.Never && at != "" && at != n.Address {
+			s.announceAt = s.now.Mono
+		}
 		return
 	}
 	p := s.peer(n.ID)
@@ -87,13 +90,26 @@ func (s *Shard) meetNode(n model.Node) {
 		}
 		p.registered = n.Disk
 	}
-	if n.Address == "" || p.node.Address == n.Address {
-		return
+	if !p.later || n.Address == "" || p.node.Address == n.Address {
+		return // what was configured here counts here
 	}
 	p.node.Address = n.Address
 	s.emit(Peer{n})
 	if p.inc.Boot == 0 {
 		s.helloAt = s.now.Mono
+	}
+}
+
+// announce tells meta where this node serves while the catalog has another
+// address for it: it was started at a new one.
+func (s *Shard) announce() {
+	s.announceAt = model.Never
+	self := s.selfNode()
+	for _, n := range s.Nodes() {
+		if n.ID == self.ID && n.Disk == self.Disk && n.Address != self.Address && self.Address != "" {
+			s.announceAt = s.now.Mono.Add(reportEvery)
+			s.askMeta(&call.JoinNode{Node: self.ID, Disk: self.Disk, Address: self.Address})
+		}
 	}
 }
 

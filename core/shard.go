@@ -38,7 +38,9 @@ type Shard struct {
 
 	peers   []*peer // by name, without this node
 	helloAt model.Mono
-	started model.Mono
+	// When meta is told that this node serves elsewhere than the catalog says.
+	announceAt model.Mono
+	started    model.Mono
 
 	gate    *gateway.Gateway
 	answers []answer
@@ -88,7 +90,7 @@ type askKey struct {
 func New(cfg Config) *Shard {
 	cfg = cfg.WithDefaults()
 	s := &Shard{cfg: cfg, rng: cfg.Seed, byGroup: map[model.GroupID]*member{}, beatAt: model.Never,
-		helloAt: model.Never, refs: map[group.Ref]origin{}, asked: map[askKey]group.Ref{},
+		helloAt: model.Never, announceAt: model.Never, refs: map[group.Ref]origin{}, asked: map[askKey]group.Ref{},
 		reads: map[uint64]storedRead{}, syncs: map[uint64]*member{},
 		copies: map[uint64]*member{}, leaving: map[model.GroupID]bool{}}
 	s.journal.markAt, s.livesAt = model.Never, model.Never
@@ -240,6 +242,9 @@ func (s *Shard) tick() {
 	if now >= s.helloAt {
 		s.hello()
 	}
+	if now >= s.announceAt {
+		s.announce()
+	}
 	s.journalTick()
 	if now >= s.livesAt {
 		s.saveLives()
@@ -304,7 +309,7 @@ func (s *Shard) plan(m *member) {
 
 // wake asks for a Tick at the next moment that matters.
 func (s *Shard) wake() {
-	at := min(s.beatAt, s.helloAt, s.gate.Next(), s.journalNext(), s.livesAt, s.scrub.at)
+	at := min(s.beatAt, s.helloAt, s.gate.Next(), s.journalNext(), s.livesAt, s.scrub.at, s.announceAt)
 	for len(s.alarms) > 0 && (s.alarms[0].member.gone || s.alarms[0].member.alarm != s.alarms[0].at) {
 		heap.Pop(&s.alarms) // overtaken by a later plan
 	}

@@ -6,7 +6,8 @@ import (
 )
 
 // JoinNode makes a node part of the cluster, or gives a known node's name to
-// another data folder: then every replica of the old folder is replaced.
+// another data folder: then every replica of the old folder is replaced. For a
+// known folder it says where the node serves now.
 type JoinNode struct {
 	Node    model.NodeID
 	Disk    model.DiskID

@@ -13,11 +13,17 @@ func nodeNotFound(id model.NodeID) *model.Error {
 }
 
 // joinNode adds a node, or follows one whose data folder is another than before:
-// what the old folder held is gone, so each of its replicas is replaced.
+// what the old folder held is gone, so each of its replicas is replaced. One that
+// serves at another address than before is followed, too.
 func (s *state) joinNode(r *call.JoinNode) *model.Error {
 	old, ok := s.node(r.Node)
 	meta, _ := s.Group(model.MetaGroup)
 	if ok && old.Disk == r.Disk {
+		if r.Address != "" && r.Address != old.Address { // it moved
+			n := *old
+			n.Address = r.Address
+			s.putNode(&n)
+		}
 		return nil
 	}
 	if meta.Change.ID != 0 && meta.Change.Add.Node != r.Node {

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"slices"
 	"time"
 
 	"github.com/tapedeck/tapedeck/core/call"
@@ -37,8 +38,8 @@ func (s *Shard) carry(m *member) {
 	}
 	if c.Remove == m.r.Self() {
 		// A leader does not lead its own removal while another can.
-		for _, r := range m.r.Group().Replicas {
-			if r.ID != c.Remove && m.r.TransferTo(r.ID) {
+		for _, r := range append(slices.Clone(m.r.Group().Replicas), c.Add) {
+			if r.ID != c.Remove && r.ID != 0 && m.r.TransferTo(r.ID) {
 				return
 			}
 		}

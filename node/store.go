@@ -164,6 +164,11 @@ func (h *Host) ranStore(st *store, left []core.Effect, answers []core.Event, err
 	for _, ev := range answers {
 		h.Step(ev)
 	}
+	if st.removed && err != nil {
+		// Its folder's sync failed: nothing made in it from now on can be relied on.
+		h.env.Fatal(fmt.Errorf("remove the segments of group %d: %w", st.group, err))
+		return
+	}
 	if st.removed {
 		// A new replica of the group may have come to this node already: what is
 		// queued behind the removal is for its store.

@@ -230,10 +230,15 @@ func (w *World) mayHarm(n *simNode) bool {
 		return false
 	}
 	for _, g := range cat.Groups() {
+		here, voters := false, 0
 		for _, r := range g.Replicas {
-			if r.Node == n.id && len(g.Replicas) < 3 {
-				return false
+			here = here || r.Node == n.id
+			if !r.Learner {
+				voters++
 			}
+		}
+		if here && voters < 3 {
+			return false
 		}
 	}
 	return true

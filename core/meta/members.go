@@ -39,14 +39,8 @@ func (s *state) joinNode(r *call.JoinNode) *model.Error {
 	if len(s.nodes) >= MaxNodes {
 		return full("nodes", MaxNodes, "remove some first")
 	}
-	voters := 0
-	for _, m := range meta.Replicas {
-		if !m.Learner {
-			voters++
-		}
-	}
 	s.putNode(n)
-	s.startChange(meta, model.Replica{Node: n.ID, Disk: n.Disk, Learner: voters >= minMetaVoters}, 0)
+	s.startChange(meta, model.Replica{Node: n.ID, Disk: n.Disk, Learner: voters(meta) >= minMetaVoters}, 0)
 	return nil
 }
 
@@ -81,6 +75,9 @@ func (s *state) startNeed(g *model.Group, load *load) {
 		switch {
 		case !ok:
 		case n.Leaving && g.Kind == model.GroupMeta:
+			if !r.Learner && voters(g) <= minMetaVoters && s.promote(g, r.ID) {
+				return
+			}
 			s.startChange(g, model.Replica{}, r.ID)
 			return
 		case n.Disk != r.Disk:
@@ -93,6 +90,37 @@ func (s *state) startNeed(g *model.Group, load *load) {
 			}
 		}
 	}
+	if g.Kind == model.GroupMeta && voters(g) < minMetaVoters {
+		s.promote(g, 0)
+	}
+}
+
+// promote makes a learner of meta a voter, and takes out remove, if not 0, in the
+// same change: the loss of one more node must not be the end of the cluster.
+func (s *state) promote(g *model.Group, remove model.ReplicaID) bool {
+	for _, r := range g.Replicas {
+		n, ok := s.node(r.Node)
+		if !r.Learner || !ok || n.Leaving || n.Disk != r.Disk {
+			continue
+		}
+		r.Learner = false
+		c := *g
+		c.Change = model.Change{ID: s.nextChange, Add: r, Remove: remove}
+		s.nextChange++
+		s.putGroup(&c)
+		return true
+	}
+	return false
+}
+
+func voters(g *model.Group) int {
+	n := 0
+	for _, r := range g.Replicas {
+		if !r.Learner {
+			n++
+		}
+	}
+	return n
 }
 
 // roomFor is the node with the fewest replicas that holds none of the group and
@@ -249,8 +277,13 @@ func (s *state) reportChange(r *call.ReportChange) *model.Error {
 	}
 	c := g.Change
 	g.Change, g.Replicas = model.Change{}, nil
+	promoted := c.Add.ID
 	for _, m := range old.Replicas {
 		switch {
+		case m.ID == promoted && c.Add.ID == 0: // has its place already
+		case m.ID == promoted:
+			g.Replicas = append(g.Replicas, c.Add)
+			c.Add = model.Replica{}
 		case m.ID != c.Remove:
 			g.Replicas = append(g.Replicas, m)
 		case c.Add.ID != 0:

@@ -52,6 +52,14 @@ func (r *Replica) carry(c model.Change, lost bool) Progress {
 	add, remove := uint64(c.Add.ID), uint64(c.Remove)
 	gone := remove == 0 || !r.isMember(remove)
 	sameNode := add != 0 && remove != 0 && r.peers[remove].Node == c.Add.Node
+	// Of one or two voters a leader does not propose its own removal: with an entry
+	// in its log that the others lack, it would deny them the vote that they need as
+	// long as they have not heard that it is out.
+	if !gone && remove == uint64(r.cfg.Self) && len(r.conf.GetVoters()) <= 2 &&
+		(add == 0 || sameNode || slices.Contains(r.conf.GetVoters(), add)) {
+		r.yieldUntil = r.s.Now().Add(2 * r.cfg.Heartbeat)
+		return ChangePending
+	}
 	switch {
 	case add == 0:
 		if gone {
@@ -75,7 +83,7 @@ func (r *Replica) carry(c model.Change, lost bool) Progress {
 		}
 		r.change(pb.ConfChangeRemoveNode, remove)
 	case !slices.Contains(r.conf.GetVoters(), add):
-		if gone {
+		if gone || remove == uint64(r.cfg.Self) && len(r.conf.GetVoters()) <= 2 {
 			r.change(pb.ConfChangeAddNode, add)
 		} else {
 			r.change(pb.ConfChangeAddNode, add, remove)

@@ -85,9 +85,10 @@ type Replica struct {
 	clock       clock
 	reads       reads
 	beats       int
-	complained  bool   // of a message that cannot be
-	handing     bool   // leadership is being handed over: no proposals
-	givenUp     uint64 // the replica whose removal was proposed here in this term, its folder being gone
+	complained  bool       // of a message that cannot be
+	handing     bool       // leadership is being handed over: no proposals
+	yieldUntil  model.Mono // no proposals until then, so that leadership can be handed over
+	givenUp     uint64     // the replica whose removal was proposed here in this term, its folder being gone
 	// confIndex is of the last membership change that this leader's log took in this
 	// term; confUnderWay: one was proposed and is not in it yet.
 	confIndex    uint64
@@ -371,7 +372,7 @@ func (r *Replica) observe() {
 			r.stopLeading()
 		}
 		r.role, r.term = st.RaftState, st.GetTerm()
-		r.uncommitted, r.confIndex, r.givenUp = 0, 0, 0
+		r.uncommitted, r.confIndex, r.givenUp, r.yieldUntil = 0, 0, 0, 0
 		r.clock.rearm(r)
 	}
 	r.lead, r.handing = st.Lead, st.LeadTransferee != raft.None
@@ -391,7 +392,8 @@ func (r *Replica) stopLeading() {
 // Propose queues an entry; everything queued in one step is one raft message.
 func (r *Replica) Propose(data []byte) bool {
 	// One entry is taken however large: refused for ever it could never succeed.
-	if !r.leading || r.handing || r.uncommitted > 0 && r.uncommitted+len(data) > r.cfg.UncommittedBytes {
+	if !r.leading || r.handing || r.s.Now() < r.yieldUntil ||
+		r.uncommitted > 0 && r.uncommitted+len(data) > r.cfg.UncommittedBytes {
 		return false
 	}
 	r.uncommitted += len(data)

@@ -45,6 +45,7 @@ type testNode struct {
 	replies map[uint64]*reply
 	fatal   func(error) // instead of failing the test
 	full    bool        // writes but the journal's find no space
+	wrap    func(disk.FS) disk.FS
 }
 
 type reply struct {
@@ -106,8 +107,12 @@ func (c *cluster) tryStart(id model.NodeID) error {
 	n := c.nodes[id]
 	cfg := c.cfg
 	cfg.Self, cfg.Seed = id, uint64(len(id))*uint64(id[1])
-	h, err := node.Open(node.Config{Core: cfg, FS: scarce{n.disk.FS(), n}, ReserveBytes: 32 << 10,
-		Journal: simdisk.NewEngine(n.disk.FS(), "journal"),
+	files := n.disk.FS()
+	if n.wrap != nil {
+		files = n.wrap(files)
+	}
+	h, err := node.Open(node.Config{Core: cfg, FS: scarce{files, n}, ReserveBytes: 32 << 10,
+		Journal: simdisk.NewEngine(files, "journal"),
 		NewDisk: model.DiskID(id[1])*1000 + n.folders, Random: uint64(n.life), Notice: func(s string) {
 			c.notes = append(c.notes, string(id)+": "+s)
 			c.t.Logf("%v %s: %s", time.Duration(c.now), id, s)

@@ -121,7 +121,8 @@ func (g *Gateway) Answer(id uint64, from model.NodeID, resp call.Response, err *
 	}
 	a.inFlight = false
 	if err == nil && !fits(a.req, resp) {
-		err = model.Errorf(model.Internal, "node %s answered a %T with a %T; do both run the same version?", from, a.req, resp)
+		err = model.Errorf(model.Internal, "node %s answered a %T with a %T; do both run the same version?",
+			from, a.req, resp)
 	}
 	if err == nil {
 		if acked, ok := resp.(*call.Acked); ok {

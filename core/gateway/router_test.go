@@ -179,7 +179,8 @@ func TestAnswersOfAnotherKind(t *testing.T) {
 
 func TestCancelWithdraws(t *testing.T) {
 	f := newFake(t)
-	f.request(1, &call.Publish{Topic: "orders", Messages: []batch.Message{{Key: []byte("a")}, {Key: []byte("b")}, {Key: []byte("c")},
+	f.request(1, &call.Publish{Topic: "orders", Messages: []batch.Message{
+		{Key: []byte("a")}, {Key: []byte("b")}, {Key: []byte("c")},
 		{Key: []byte("d")}, {Key: []byte("e")}}})
 	asked := len(f.asks)
 	if asked < 2 {

@@ -113,7 +113,8 @@ func TestLoader(t *testing.T) {
 			"below its commit index 8", 0, hardState{}},
 		{"a snapshot", []ready{log(entries(1, 2, 4)), {snapshot: snapshotAt(50, 3)}, log(entries(3, 51, 52))}, "", 52,
 			hardState{1, 0, 50}},
-		{"entries known already", []ready{{snapshot: snapshotAt(50, 3)}, log(entries(3, 48, 51))}, "", 51, hardState{1, 0, 50}},
+		{"entries known already", []ready{{snapshot: snapshotAt(50, 3)}, log(entries(3, 48, 51))}, "", 51,
+			hardState{1, 0, 50}},
 		{"a hole behind a snapshot", []ready{{snapshot: snapshotAt(50, 3)}, log(entries(3, 52, 53))},
 			"entry 52 follows entry 50", 0, hardState{}},
 	} {
@@ -174,7 +175,8 @@ func TestCodecRoundTrips(t *testing.T) {
 		&Message{&pb.Message{Type: pb.MsgApp.Enum(), To: new(uint64(1)), From: new(uint64(2)), Term: new(uint64(3)),
 			LogTerm: new(uint64(2)), Index: new(uint64(7)), Commit: new(uint64(6)), Entries: entries(3, 8, 10)}},
 		&Message{&pb.Message{Type: pb.MsgSnap.Enum(), To: new(uint64(1)), Snapshot: snap}},
-		&Message{&pb.Message{Type: pb.MsgAppResp.Enum(), Reject: new(true), RejectHint: new(uint64(4)), Context: []byte("c")}},
+		&Message{&pb.Message{Type: pb.MsgAppResp.Enum(), Reject: new(true), RejectHint: new(uint64(4)),
+			Context: []byte("c")}},
 		&ready{hasHard: true, hard: hardState{4, 1, 9}, entries: entries(4, 10, 12)},
 		&ready{snapshot: snap},
 		&base{hard: hardState{4, 1, 9}, applied: 9, appliedTerm: 3, conf: conf, entries: entries(4, 10, 12)},
@@ -231,7 +233,8 @@ func TestCheckRefuses(t *testing.T) {
 	w := newWorld(t, 3)
 	r := w.peers[1].r
 	app := func(term, index, logTerm uint64, es []*pb.Entry) *pb.Message {
-		return &pb.Message{Type: pb.MsgApp.Enum(), From: new(uint64(2)), Term: &term, Index: &index, LogTerm: &logTerm, Entries: es}
+		return &pb.Message{Type: pb.MsgApp.Enum(), From: new(uint64(2)), Term: &term, Index: &index,
+			LogTerm: &logTerm, Entries: es}
 	}
 	snap := func(term uint64, s *pb.Snapshot) *pb.Message {
 		return &pb.Message{Type: pb.MsgSnap.Enum(), From: new(uint64(2)), Term: &term, Snapshot: s}
@@ -256,18 +259,20 @@ func TestCheckRefuses(t *testing.T) {
 		"one votes twice":          snap(3, conf(&pb.ConfState{Voters: []uint64{1, 1}})),
 		"one votes and learns":     snap(3, conf(&pb.ConfState{Voters: []uint64{1, 2}, Learners: []uint64{2}})),
 		"nobody is a voter":        snap(3, conf(&pb.ConfState{Voters: []uint64{0}})),
-		"who never voted":          snap(3, conf(&pb.ConfState{Voters: []uint64{1}, VotersOutgoing: []uint64{2}, LearnersNext: []uint64{3}})),
-		"commit above the log":     {Type: pb.MsgHeartbeat.Enum(), From: new(uint64(2)), Term: new(uint64(3)), Commit: new(uint64(99))},
-		"a proposal":               plain(pb.MsgProp, 2, 3),
-		"a read":                   plain(pb.MsgReadIndex, 2, 3),
-		"a read's answer":          plain(pb.MsgReadIndexResp, 2, 3),
-		"a campaign":               plain(pb.MsgHup, 2, 3),
-		"a transfer":               plain(pb.MsgTransferLeader, 2, 3),
-		"a storage answer":         plain(pb.MsgStorageAppendResp, 2, 3),
-		"no term":                  plain(pb.MsgAppResp, 2, 0),
-		"nobody":                   plain(pb.MsgAppResp, 0, 3),
-		"itself":                   plain(pb.MsgAppResp, 1, 3),
-		"its own disk":             plain(pb.MsgAppResp, raft.LocalAppendThread, 3),
+		"who never voted": snap(3, conf(&pb.ConfState{Voters: []uint64{1}, VotersOutgoing: []uint64{2},
+			LearnersNext: []uint64{3}})),
+		"commit above the log": {Type: pb.MsgHeartbeat.Enum(), From: new(uint64(2)), Term: new(uint64(3)),
+			Commit: new(uint64(99))},
+		"a proposal":       plain(pb.MsgProp, 2, 3),
+		"a read":           plain(pb.MsgReadIndex, 2, 3),
+		"a read's answer":  plain(pb.MsgReadIndexResp, 2, 3),
+		"a campaign":       plain(pb.MsgHup, 2, 3),
+		"a transfer":       plain(pb.MsgTransferLeader, 2, 3),
+		"a storage answer": plain(pb.MsgStorageAppendResp, 2, 3),
+		"no term":          plain(pb.MsgAppResp, 2, 0),
+		"nobody":           plain(pb.MsgAppResp, 0, 3),
+		"itself":           plain(pb.MsgAppResp, 1, 3),
+		"its own disk":     plain(pb.MsgAppResp, raft.LocalAppendThread, 3),
 	} {
 		if r.check(m) == nil && r.checkSender(m) == nil {
 			t.Errorf("%s: passed", name)
@@ -282,8 +287,8 @@ func TestCheckRefuses(t *testing.T) {
 	for name, m := range map[string]*pb.Message{
 		"entries":    app(3, 1, 1, append(entries(2, 2, 3), entries(3, 4, 4)...)),
 		"a snapshot": snap(3, snapshotAt(9, 2)),
-		"a joint one": snap(3, conf(&pb.ConfState{Voters: []uint64{1, 2}, Learners: []uint64{3}, VotersOutgoing: []uint64{1, 4},
-			LearnersNext: []uint64{4}})),
+		"a joint one": snap(3, conf(&pb.ConfState{Voters: []uint64{1, 2}, Learners: []uint64{3},
+			VotersOutgoing: []uint64{1, 4}, LearnersNext: []uint64{4}})),
 		"a vote": plain(pb.MsgVoteResp, 2, 3),
 	} {
 		if err := errors.Join(r.check(m), r.checkSender(m)); err != nil {

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -24,6 +25,13 @@ import (
 const bootstrapWait = 2 * time.Second
 
 func (s *Shard) helloed(p *peer, h *hello) {
+	if err := h.check(); err != nil {
+		if !p.warned {
+			p.warned = true
+			s.note("node %s introduces itself wrongly: %v", p.node.ID, err)
+		}
+		return
+	}
 	if h.answer {
 		s.sendHello(p, false)
 	}
@@ -88,7 +96,7 @@ func (s *Shard) isFounder(p *peer) bool {
 // between two, the node would find no replica and begin as the founder it was.
 func (s *Shard) beginMetaAgain(g *model.Group, version uint64) {
 	m := s.byGroup[model.MetaGroup]
-	id, here := s.replicaHere(g)
+	id, here := s.joinsHere(g)
 	if m == nil || !here || id == m.r.Self() || version <= s.seen || version <= s.meta.Catalog().Version() {
 		return
 	}
@@ -97,9 +105,30 @@ func (s *Shard) beginMetaAgain(g *model.Group, version uint64) {
 	s.version = s.meta.Catalog().Version()
 }
 
+// check refuses what no node says: it would be founded or joined for good.
+func (h *hello) check() error {
+	if h.founding != nil {
+		if err := h.founding.Validate(); err != nil {
+			return err
+		}
+	}
+	if g := h.join; g != nil && (h.founding == nil || g.ID != model.MetaGroup || g.Kind != model.GroupMeta ||
+		len(g.Replicas) == 0) {
+		return fmt.Errorf("group %d of kind %d is not a meta group that can be joined", g.ID, g.Kind)
+	}
+	return nil
+}
+
+// joinsHere says which replica of a group begins here as one that joins. Taken
+// for a founder it would vote with an empty log.
+func (s *Shard) joinsHere(g *model.Group) (model.ReplicaID, bool) {
+	r, ok := g.On(s.cfg.Self, s.self.Disk)
+	return r.ID, ok && r.Joined
+}
+
 // join makes this node part of a cluster that took its folder in.
 func (s *Shard) join(f *meta.Founding, g *model.Group, version uint64) {
-	if _, here := s.replicaHere(g); !here {
+	if _, here := s.joinsHere(g); !here {
 		return
 	}
 	s.foundThen(f, func() { s.createMember(*g, version) })

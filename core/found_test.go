@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"github.com/tapedeck/tapedeck/core/call"
+	"github.com/tapedeck/tapedeck/core/meta"
 	"github.com/tapedeck/tapedeck/core/model"
+	"github.com/tapedeck/tapedeck/core/wire"
 )
 
 func (r *rig) founded() (out []model.NodeID) {
@@ -220,4 +222,40 @@ func TestAStrangerHasNoPartInTheFounding(t *testing.T) {
 		t.Fatalf("founded by %v, and cluster %x on n2", f.Nodes, r.nodes["n2"].s.founding.Cluster)
 	}
 	r.until("the stranger to join", func() bool { return r.nodes["n3"].s.Ready() })
+}
+
+// What no node says is not acted on: a founding and a joining are for good.
+func TestWrongHellos(t *testing.T) {
+	me := model.Replica{ID: 9, Node: "n1", Disk: 1, Joined: true}
+	sound := &meta.Founding{Cluster: 5, Coordinators: 1, Nodes: []model.Node{{ID: "n2", Disk: 2}}}
+	joinable := model.Group{ID: model.MetaGroup, Kind: model.GroupMeta,
+		Replicas: []model.Replica{{ID: 1, Node: "n2", Disk: 2}, me}}
+	other, founder, nobody := joinable, joinable, joinable
+	other.Kind = model.GroupPartition
+	founder.Replicas = []model.Replica{{ID: 9, Node: "n1", Disk: 1}}
+	nobody.Replicas, nobody.Change = nil, model.Change{ID: 1, Add: me}
+	for name, h := range map[string]hello{
+		"a founding by nobody":      {founding: &meta.Founding{Coordinators: 1}},
+		"a founding without groups": {founding: &meta.Founding{Nodes: []model.Node{{ID: "n1", Disk: 1}}}},
+		"a founding out of order": {founding: &meta.Founding{Coordinators: 1,
+			Nodes: []model.Node{{ID: "n2", Disk: 2}, {ID: "n1", Disk: 1}}}},
+		"joining what was not founded": {join: &joinable, version: 3},
+		"joining another group":        {founding: sound, join: &other, version: 3},
+		"joining nobody":               {founding: sound, join: &nobody, version: 3},
+		"joining as a founder":         {founding: sound, join: &founder, version: 3},
+		"":                             {founding: sound, join: &joinable, version: 3},
+	} {
+		r := newRig(t, 2, Limits{})
+		n := r.nodes["n1"]
+		n.start()
+		c := wire.Codec{}
+		(&header{from: model.Incarnation{Disk: 2, Boot: 1 << 30}, wall: r.instant().Wall}).Code(&c)
+		item(&c, itemHello)
+		h.Code(&c)
+		n.step(Packet{From: "n2", Data: c.Buf})
+		r.run(time.Second)
+		if founded := n.s.founding != nil; founded != (name == "") {
+			t.Errorf("%s: founded or joined: %v", name, founded)
+		}
+	}
 }

@@ -47,6 +47,7 @@ type Limits struct {
 	SegmentBytes      int64         // size at which the leader rolls a segment, 64 MiB
 	SegmentAge        time.Duration // age at which it does, 1 h
 	FreeLow, FreeHigh uint64        // bytes free below which publishes are refused, above which taken again
+	SegmentQueueBytes int64         // batches that wait to be written to segments, 64 MiB, then nothing new is taken
 	ScrubBytes        int           // stored bytes read over for damage per second, 4 MiB
 	MaxBatchBytes     int           // 8 MiB
 	MaxMembers        int           // per subscription, 1,000
@@ -83,6 +84,7 @@ func (l Limits) withDefaults() Limits {
 	def(&l.SegmentAge, time.Hour)
 	def(&l.FreeLow, 256<<20)
 	def(&l.FreeHigh, 384<<20)
+	def(&l.SegmentQueueBytes, 64<<20)
 	def(&l.ScrubBytes, 4<<20)
 	def(&l.MaxBatchBytes, model.MaxRequestBytes)
 	def(&l.MaxMembers, 1000)

@@ -112,6 +112,11 @@ func (s *Shard) copyMore(m *member) {
 		c.retryAt = model.Never
 		return
 	}
+	if s.behind {
+		c.retryAt = s.now.Mono.Add(helloInterval)
+		s.plan(m)
+		return
+	}
 	if c.at >= c.end {
 		c.waiting = true
 		c.retryAt = model.Never

@@ -35,6 +35,9 @@ type (
 	}
 	// DiskSpace reports free bytes.
 	DiskSpace struct{ Free uint64 }
+	// SegmentsBehind says that more than Limits.SegmentQueueBytes wait to be written
+	// to segments, or that it is less than half of that again.
+	SegmentsBehind struct{ Behind bool }
 	// ReadDone answers Read and ReadAt with a run of checked batches.
 	ReadDone struct {
 		ID   uint64
@@ -68,6 +71,7 @@ func (JournalDone) event()    {}
 func (SegmentDone) event()    {}
 func (CheckpointDone) event() {}
 func (DiskSpace) event()      {}
+func (SegmentsBehind) event() {}
 func (ReadDone) event()       {}
 func (RepairDone) event()     {}
 func (Request) event()        {}

@@ -290,7 +290,8 @@ func (s *Shard) item(p *peer, kind uint8, c *wire.Codec) {
 		wire.Uint(c, &g)
 		if m.Code(c); c.Err == nil {
 			mb := s.byGroup[g]
-			if mb != nil && uint64(mb.r.Self()) == m.GetTo() && mb.r.From(m.GetFrom(), p.node.ID, p.inc.Disk) {
+			if mb != nil && uint64(mb.r.Self()) == m.GetTo() && mb.r.From(m.GetFrom(), p.node.ID, p.inc.Disk) &&
+				!s.overfull(mb, m.Message) {
 				mb.r.Step(m.Message)
 			}
 		}

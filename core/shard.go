@@ -62,6 +62,7 @@ type Shard struct {
 	copies   map[uint64]*member // asks of copies under way
 	lastCopy uint64
 	diskLow  bool
+	behind   bool       // with writing segments
 	woken    model.Mono // last Wake emitted
 	touched  []model.GroupID
 }
@@ -139,6 +140,8 @@ func (s *Shard) Step(now model.Instant, ev Event) []Effect {
 		s.segmentDone(ev)
 	case CheckpointDone:
 		s.checkpointDone(ev)
+	case SegmentsBehind:
+		s.behind = ev.Behind
 	case DiskSpace:
 		s.diskSpace(ev.Free)
 	case ReadDone:

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"time"
 
+	pb "go.etcd.io/raft/v3/raftpb"
+
 	"github.com/tapedeck/tapedeck/core/model"
 )
 
@@ -30,8 +32,22 @@ func (s *Shard) diskSpace(free uint64) {
 	}
 }
 
+// A node that is behind with writing its segments takes no more until it has
+// caught up: its leaders refuse messages with THROTTLED, and it lets go of what
+// other leaders send, who send it again. So a slow disk fills no memory, and a
+// slow follower slows nobody else.
+
+// overfull says that a raft message is better sent again later.
+func (s *Shard) overfull(m *member, msg *pb.Message) bool {
+	return s.behind && m.g.group.Kind == model.GroupPartition && msg.GetType() == pb.MsgApp && len(msg.GetEntries()) > 0
+}
+
 // room says why a group takes no messages; nil if it does.
 func (s *Shard) room(m *member) *model.Error {
+	if s.behind {
+		return model.Reasoned(model.ResourceExhausted, model.ReasonThrottled, retryHint,
+			"the disk of node %s does not keep up with writing segments", s.cfg.Self)
+	}
 	var low []string
 	replicas := m.r.Group().Replicas
 	for _, r := range replicas {

@@ -60,13 +60,14 @@ type Load struct {
 	// right and that could not be; bytes read over for damage. Since the start.
 	Damaged, Repaired, Unrepaired, Scrubbed uint64
 	DiskLow                                 bool // publishes are refused
+	Behind                                  bool // … since segments are not written fast enough
 }
 
 // Load describes what waits.
 func (s *Shard) Load() Load {
 	l := Load{Groups: len(s.members), Calls: len(s.refs), Reads: len(s.reads), JournalQueue: len(s.journal.queue),
 		Checkpoints: s.journal.checkpoints, Damaged: s.damage.found, Repaired: s.damage.repaired,
-		Unrepaired: s.damage.unrepaired, Scrubbed: s.scrub.bytes, DiskLow: s.diskLow}
+		Unrepaired: s.damage.unrepaired, Scrubbed: s.scrub.bytes, DiskLow: s.diskLow, Behind: s.behind}
 	for _, m := range s.members {
 		if m.r.Leading() {
 			l.Leading++

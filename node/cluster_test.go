@@ -43,8 +43,11 @@ type testNode struct {
 	wake    model.Mono
 	lanes   map[node.Lane][]node.Work
 	replies map[uint64]*reply
-	fatal   func(error) // instead of failing the test
-	full    bool        // writes but the journal's find no space
+	fatal   func(error)   // instead of failing the test
+	slow    time.Duration // … that work on segments takes more than on other lanes
+	stuck   bool          // the journal makes nothing durable
+	got     int           // entries of partitions that came in packets
+	full    bool          // writes but the journal's find no space
 	wrap    func(disk.FS) disk.FS
 }
 
@@ -172,7 +175,11 @@ func (n *testNode) Now() model.Instant {
 }
 
 func (n *testNode) Run(lane node.Lane, work node.Work) {
-	n.later(n.c.lane, func() {
+	d := n.c.lane
+	if lane.Kind == node.LaneSegment {
+		d += n.slow
+	}
+	n.later(d, func() {
 		if then := work(); then != nil {
 			then()
 		}
@@ -188,6 +195,9 @@ func (n *testNode) RunJournal(w *node.JournalWork) {
 }
 
 func (n *testNode) doJournal() {
+	if n.stuck {
+		return
+	}
 	ws := n.journal
 	n.journal = nil
 	if then := n.host.DoJournal(ws); then != nil {
@@ -215,9 +225,23 @@ func (n *testNode) Send(to model.NodeID, packet []byte) {
 	data := append([]byte(nil), packet...)
 	n.c.at(200*time.Microsecond, func() {
 		if q := n.c.nodes[to]; q.host != nil {
+			q.gotEntries(data)
 			q.host.Step(core.Packet{From: n.id, Data: data})
 		}
 	})
+}
+
+// gotEntries counts the entries of partitions in a packet.
+func (n *testNode) gotEntries(data []byte) {
+	v, err := core.DecodePacket(data)
+	if err != nil {
+		n.c.t.Fatal(err)
+	}
+	for _, r := range v.Raft {
+		if r.Group >= model.FirstPartitionGroup {
+			n.got += len(r.Message.GetEntries())
+		}
+	}
 }
 
 func (n *testNode) Reply(id uint64, result call.ClientResult, err *model.Error) {

@@ -84,6 +84,8 @@ type Host struct {
 	ids      uint64      // state of the source of generation ids
 	stores   map[model.GroupID]*store
 	touched  []*store // with operations queued in this step
+	queued   int64    // bytes of batches that wait to be written to segments
+	behind   bool     // the shard was told that it is too much
 	work     *JournalWork
 	cp       *checkpoint
 	manifest manifest
@@ -124,7 +126,21 @@ func (h *Host) Step(ev core.Event) {
 		h.work = nil
 		h.env.RunJournal(w)
 	}
+	h.checkBehind()
 }
+
+// checkBehind tells the shard when too much waits for segments, and when no longer.
+func (h *Host) checkBehind() {
+	limit := h.cfg.Core.Limits.SegmentQueueBytes
+	behind := h.queued > limit || h.behind && h.queued > limit/2
+	if behind != h.behind {
+		h.behind = behind
+		h.Step(core.SegmentsBehind{Behind: behind})
+	}
+}
+
+// Queued is the number of bytes that wait to be written to segments.
+func (h *Host) Queued() int64 { return h.queued }
 
 func (h *Host) effect(e core.Effect) {
 	switch e := e.(type) {

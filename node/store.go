@@ -63,6 +63,9 @@ func (h *Host) segment(e core.Effect) {
 		st.below = max(st.below, drop.Before)
 		return
 	}
+	if a, ok := e.(core.SegmentAppend); ok {
+		h.queued += int64(len(a.Batch))
+	}
 	st.ops = append(st.ops, e)
 	if !slices.Contains(h.touched, st) {
 		h.touched = append(h.touched, st)
@@ -126,7 +129,15 @@ func (h *Host) runStore(st *store) {
 				break
 			}
 		}
-		return func() { h.ranStore(st, ops[done:], answers, err) }
+		return func() {
+			for _, op := range ops[:done] {
+				if a, ok := op.(core.SegmentAppend); ok {
+					h.queued -= int64(len(a.Batch))
+				}
+			}
+			h.ranStore(st, ops[done:], answers, err)
+			h.checkBehind()
+		}
 	})
 }
 

@@ -201,6 +201,7 @@ func drawLimits(s *stream, o *Options) {
 		SegmentAge:       pick(s, 5*time.Second, time.Hour),
 		FreeLow:          1, FreeHigh: 2,
 	}
+	o.Limits.SegmentQueueBytes = 4 * o.Limits.SegmentBytes
 }
 
 func drawWeather(s *stream, o *Options) {

@@ -54,6 +54,10 @@ func (r *Replica) Machine() group.Machine { return r.machine }
 // Leading says whether the own-term gate is open.
 func (r *Replica) Leading() bool { return r.leading }
 
+// Uncommitted is the size in bytes of what this leader proposed and has not
+// applied yet.
+func (r *Replica) Uncommitted() int { return r.uncommitted }
+
 // Applied is the applied index.
 func (r *Replica) Applied() uint64 { return r.applied }
 

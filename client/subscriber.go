@@ -38,7 +38,7 @@ func WithMember(name string, static bool) SubscriberOption {
 func WithBuffer(messages int) SubscriberOption {
 	return func(c *subscriberConfig) {
 		c.session.MaxBuffered = messages
-		c.session.MaxMessages = uint32(min(max(messages, 1), 1000))
+		c.session.MaxMessages = uint32(min(max(messages/2, 1), 10_000))
 	}
 }
 
@@ -125,15 +125,15 @@ func (s *Subscriber) Messages(ctx context.Context) iter.Seq2[*Message, error] {
 		}
 		defer s.end()
 		for {
-			d, err := s.take(ctx)
+			ds, err := s.take(ctx, 1)
 			if err != nil {
 				yield(nil, err)
 				return
 			}
-			if d == nil {
+			if len(ds) == 0 {
 				return
 			}
-			m := s.message(d)
+			m := s.message(&ds[0])
 			if !yield(m, nil) {
 				return
 			}
@@ -152,20 +152,22 @@ func (s *Subscriber) Run(ctx context.Context, f func(context.Context, *Message) 
 	work, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	var workers sync.WaitGroup
-	lanes := make([]chan *session.Delivery, max(s.cfg.concurrency, 1))
+	lanes := make([]chan []session.Delivery, max(s.cfg.concurrency, 1))
 	for i := range lanes {
-		lanes[i] = make(chan *session.Delivery)
+		lanes[i] = make(chan []session.Delivery)
 		workers.Go(func() {
-			for d := range lanes[i] {
-				m := s.message(d)
-				if work.Err() != nil {
-					continue // not acked, so it comes again
+			for ds := range lanes[i] {
+				for j := range ds {
+					if work.Err() != nil {
+						break // not acked, so they come again
+					}
+					m := s.message(&ds[j])
+					if err := f(work, m); err != nil {
+						stop(err)
+						break
+					}
+					m.Ack()
 				}
-				if err := f(work, m); err != nil {
-					stop(err)
-					continue
-				}
-				m.Ack()
 			}
 		})
 	}
@@ -181,17 +183,28 @@ func (s *Subscriber) Run(ctx context.Context, f func(context.Context, *Message) 
 	return err
 }
 
+// dealAtOnce is how many messages go to the lanes together. What was dealt is
+// processed even if a seek overtakes it, so it is not many.
+const dealAtOnce = 64
+
 // deal hands messages to the lanes, each partition to one.
-func (s *Subscriber) deal(ctx context.Context, lanes []chan *session.Delivery) error {
+func (s *Subscriber) deal(ctx context.Context, lanes []chan []session.Delivery) error {
 	for {
-		d, err := s.take(ctx)
-		if d == nil || err != nil {
+		ds, err := s.take(ctx, dealAtOnce)
+		if len(ds) == 0 || err != nil {
 			return err
 		}
-		select {
-		case lanes[int(d.Partition)%len(lanes)] <- d:
-		case <-ctx.Done():
-			return nil
+		for len(ds) > 0 {
+			lane, n := int(ds[0].Partition)%len(lanes), 1
+			for n < len(ds) && int(ds[n].Partition)%len(lanes) == lane {
+				n++
+			}
+			select {
+			case lanes[lane] <- ds[:n:n]:
+			case <-ctx.Done():
+				return nil
+			}
+			ds = ds[n:]
 		}
 	}
 }
@@ -222,18 +235,18 @@ func (s *Subscriber) end() {
 	s.stop()
 }
 
-// take waits for the next message; nil when ctx ended.
-func (s *Subscriber) take(ctx context.Context) (*session.Delivery, error) {
+// take waits for the next messages, at most limit; none when ctx ended.
+func (s *Subscriber) take(ctx context.Context, limit int) ([]session.Delivery, error) {
 	for {
 		if ctx.Err() != nil {
 			return nil, nil
 		}
 		s.mu.Lock()
-		ds := s.s.Take(1)
+		ds := s.s.Take(limit)
 		err := s.s.Err()
 		s.mu.Unlock()
 		if len(ds) > 0 {
-			return &ds[0], nil
+			return ds, nil
 		}
 		if err != nil {
 			return nil, fromModel(err, false)

@@ -21,13 +21,13 @@ type ConsumerConfig struct {
 	MemberIsNew bool
 
 	MaxMessages uint32        // of one pull, 1,000
-	MaxBytes    uint32        // of one pull, 1 MiB
+	MaxBytes    uint32        // of one pull, 4 MiB
 	Wait        time.Duration // of one pull when there is nothing, 5 s; negative: none
 	MaxBuffered int           // messages held and not yet processed, 2,000
 	LowMark     int           // pulls again below it, half of MaxBuffered
 
 	AckInterval    time.Duration // from the first processed message to the ack, 100 ms; negative: none
-	AckMessages    int           // processed messages that make an ack due at once, 500
+	AckMessages    int           // processed messages that make an ack due at once, a quarter of MaxBuffered, at least 500
 	SessionTimeout time.Duration // the subscription's; heartbeats come each third of it, 10 s
 	TryTimeout     time.Duration // of one request, beside Wait, 5 s
 	MinBackoff     time.Duration // 20 ms
@@ -39,12 +39,12 @@ type ConsumerConfig struct {
 
 func (c ConsumerConfig) withDefaults() ConsumerConfig {
 	def(&c.MaxMessages, 1000)
-	def(&c.MaxBytes, 1<<20)
+	def(&c.MaxBytes, 4<<20)
 	def(&c.Wait, 5*time.Second)
 	def(&c.MaxBuffered, 2000)
 	def(&c.LowMark, max(c.MaxBuffered/2, 1))
 	def(&c.AckInterval, 100*time.Millisecond)
-	def(&c.AckMessages, 500)
+	def(&c.AckMessages, max(c.MaxBuffered/4, 500))
 	def(&c.SessionTimeout, model.DefaultSessionTimeout)
 	def(&c.TryTimeout, 5*time.Second)
 	def(&c.MinBackoff, 20*time.Millisecond)

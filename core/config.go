@@ -3,6 +3,7 @@ package core
 import (
 	"time"
 
+	"github.com/tapedeck/tapedeck/core/batch"
 	"github.com/tapedeck/tapedeck/core/model"
 )
 
@@ -16,6 +17,9 @@ type Config struct {
 	Seed      uint64 // of this node's random choices
 	Timing    Timing
 	Limits    Limits
+	// Unpack reads packed batches, which dead letters are taken out of; nil: such
+	// a message waits where it is.
+	Unpack batch.Unpack
 	// Coordinators is the number of coordinator groups at founding.
 	Coordinators uint32
 }

@@ -55,6 +55,12 @@ func (h gateHost) Withdraw(to model.NodeID, ask uint64) {
 func (h gateHost) Reply(id uint64, result call.ClientResult, err *model.Error) {
 	if id&innerRequest == 0 {
 		h.s.emit(Reply{id, result, err})
+		return
+	}
+	if a, ok := h.s.groupAsks[id]; ok {
+		delete(h.s.groupAsks, id)
+		a.resp, a.err = result, err
+		h.s.askDone = append(h.s.askDone, a)
 	}
 }
 

@@ -70,7 +70,8 @@ func (s *Shard) blank(g model.Group) group.Machine {
 	case model.GroupMeta:
 		return meta.New(*s.founding)
 	case model.GroupCoordinator:
-		return subscription.New(subscription.Config{Group: g.ID, MaxMembers: l.MaxMembers, Waiting: l.Waiting})
+		return subscription.New(subscription.Config{Group: g.ID, MaxMembers: l.MaxMembers, Waiting: l.Waiting,
+			Unpack: s.cfg.Unpack})
 	}
 	return newPartition(g, l)
 }
@@ -232,6 +233,9 @@ func (m *member) Wake(at model.Mono) {
 
 // Rand implements group.Host.
 func (m *member) Rand() uint64 { return m.s.random() }
+
+// Ask implements group.Host.
+func (m *member) Ask(id uint64, g model.GroupID, req call.Request) { m.s.askGroup(m, id, g, req) }
 
 // Catalog implements group.Host.
 func (m *member) Catalog() model.Catalog { return m.s.meta.Catalog() }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/tapedeck/tapedeck/core/call"
+	"github.com/tapedeck/tapedeck/core/group"
 	"github.com/tapedeck/tapedeck/core/model"
 	"github.com/tapedeck/tapedeck/core/replica"
 )
@@ -19,6 +20,32 @@ const reportEvery = time.Second
 func (s *Shard) askMeta(req call.Request) {
 	s.inner++
 	s.gate.Request(s.inner|innerRequest, &call.Admin{Request: req}, s.now.Mono.Add(s.cfg.Timing.LeaderWait))
+}
+
+// groupAsk is what a group here asks of another group.
+type groupAsk struct {
+	member *member
+	id     uint64
+	resp   call.ClientResult
+	err    *model.Error
+}
+
+// askGroup asks for a group here; the answer comes after the machine's turn.
+func (s *Shard) askGroup(m *member, id uint64, g model.GroupID, req call.Request) {
+	s.inner++
+	inner := s.inner | innerRequest
+	s.groupAsks[inner] = groupAsk{member: m, id: id}
+	s.gate.RequestGroup(inner, g, req, s.now.Mono.Add(s.cfg.Timing.LeaderWait))
+}
+
+func (a *groupAsk) done(s *Shard) {
+	asker, ok := a.member.machine.(group.Asker)
+	if a.member.gone || !ok {
+		return
+	}
+	resp, _ := a.resp.(call.Response)
+	asker.AskDone(a.member, a.id, resp, a.err)
+	s.touch(a.member)
 }
 
 // carry takes the change of members that meta wants for a group one step

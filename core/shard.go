@@ -29,6 +29,9 @@ type Shard struct {
 	seen     uint64 // newest catalog version that replicas were created or dropped by
 	inner    uint64 // requests this shard has made of its own gateway
 
+	groupAsks map[uint64]groupAsk // those made for groups here, by request
+	askDone   []groupAsk          // answered ones, on their way back
+
 	members []*member              // by group id
 	leaving map[model.GroupID]bool // partitions dropped here, not yet durably
 	byGroup map[model.GroupID]*member
@@ -93,7 +96,7 @@ func New(cfg Config) *Shard {
 	s := &Shard{cfg: cfg, rng: cfg.Seed, byGroup: map[model.GroupID]*member{}, beatAt: model.Never,
 		helloAt: model.Never, announceAt: model.Never, refs: map[group.Ref]origin{}, asked: map[askKey]group.Ref{},
 		reads: map[uint64]storedRead{}, syncs: map[uint64]*member{},
-		copies: map[uint64]*member{}, leaving: map[model.GroupID]bool{}}
+		groupAsks: map[uint64]groupAsk{}, copies: map[uint64]*member{}, leaving: map[model.GroupID]bool{}}
 	s.journal.markAt, s.livesAt = model.Never, model.Never
 	s.gate = gateway.New(gateway.Config{TryTimeout: cfg.Timing.TryTimeout, LeaderWait: cfg.Timing.LeaderWait,
 		MaxRequests: cfg.Limits.Requests}, gateHost{s})
@@ -186,12 +189,16 @@ func (s *Shard) settle() {
 			s.touched = append(s.touched, m.id)
 			s.plan(m)
 		case s.catalogMoved():
+		case len(s.askDone) > 0:
+			a := s.askDone[0]
+			s.askDone = s.askDone[1:]
+			a.done(s)
 		case len(s.answers) > 0:
 			a := s.answers[0]
 			s.answers = s.answers[1:]
 			s.gate.Answer(a.ask, a.from, a.resp, a.err)
 		default:
-			s.dirty, s.answers = nil, nil
+			s.dirty, s.answers, s.askDone = nil, nil, nil
 			return
 		}
 	}

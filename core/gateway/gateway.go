@@ -66,6 +66,14 @@ func (g *Gateway) Request(id uint64, c call.Client, deadline model.Mono) {
 	g.dispatch(rq, c)
 }
 
+// RequestGroup asks a group on behalf of another one; its answer, a call.Response,
+// is replied as it is.
+func (g *Gateway) RequestGroup(id uint64, to model.GroupID, req call.Request, deadline model.Mono) {
+	rq := &request{id: id, deadline: deadline, asks: map[uint64]*ask{}}
+	g.requests[id] = rq
+	g.ask(rq, to, req, 0, func(resp call.Response, err *model.Error) { g.reply(rq, resp, err) })
+}
+
 func (g *Gateway) dispatch(rq *request, c call.Client) {
 	switch c := c.(type) {
 	case *call.Publish:

@@ -171,7 +171,7 @@ func fits(req call.Request, resp call.Response) (ok bool) {
 		_, ok = resp.(*call.Granted)
 	case *call.Deliver:
 		_, ok = resp.(*call.Delivered)
-	case *call.AckCursors:
+	case *call.AckCursors, *call.NackCursors, *call.ExtendLeases:
 		_, ok = resp.(*call.Acked)
 	case *call.MoveCursors:
 		_, ok = resp.(*call.Moved)

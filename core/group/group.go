@@ -58,6 +58,13 @@ type Machine interface {
 	Tick(h Host)
 }
 
+// Asker is a Machine that asks other groups.
+type Asker interface {
+	Machine
+	// AskDone follows Host.Ask, later, whether the replica still leads or not.
+	AskDone(h Host, id uint64, resp call.Response, err *model.Error)
+}
+
 // Host is what a Machine may ask for. Calls take effect in order.
 type Host interface {
 	Now() model.Mono
@@ -74,6 +81,9 @@ type Host interface {
 	ReadIndex(ref Ref)
 	// Wake asks for Tick at the given moment; a later call replaces an earlier one. Never cancels.
 	Wake(at model.Mono)
+	// Ask asks another group by way of this node's gateway, which finds its leader
+	// and repeats what may be repeated; AskDone with the same id follows.
+	Ask(id uint64, g model.GroupID, req call.Request)
 	// Rand is this node's seeded source.
 	Rand() uint64
 	Catalog() model.Catalog

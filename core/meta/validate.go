@@ -208,8 +208,6 @@ func supported(s model.SubscriptionSettings) *model.Error {
 		return refuse("mode", "shared subscriptions are")
 	case s.Filter != "":
 		return refuse("filter", "filters are")
-	case s.DeadLetterTopic != "":
-		return refuse("dead_letter_topic", "dead letters are")
 	case s.ExpireWhenUnusedIn != 0:
 		return refuse("expire_when_unused_in", "subscriptions that expire are")
 	}

@@ -23,6 +23,10 @@ func (m *Machine) applied(h group.Host, p *proposal, out outcome) {
 		m.skipApplied(h, p, c, out)
 	case *lapseCommand:
 		m.lapseApplied(h, p, c, out)
+	case *letterCommand:
+		m.letterApplied(h, c.id, c.source)
+	case *letteredCommand:
+		m.letterApplied(h, c.id, c.source)
 	case *initCommand:
 		m.structuralApplied(h, c.id)
 	case *growCommand:
@@ -72,7 +76,14 @@ func (m *Machine) settle(h group.Host, id model.SubscriptionID) {
 // is under way.
 func (m *Machine) advance(h group.Host, id model.SubscriptionID) {
 	ls := m.lead.subscriptions[id]
-	if ls == nil || ls.busy != 0 {
+	if ls == nil {
+		return
+	}
+	if st := m.state.subscriptions[id]; st != nil {
+		m.bury(h, st, ls)
+	}
+	if ls.busy != 0 {
+		m.noteDeadline(h, id)
 		return
 	}
 	c := m.structural(h, id, ls)

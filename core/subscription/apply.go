@@ -198,7 +198,10 @@ func (v *seekCommand) apply(s *state) outcome {
 	sub.generation++
 	for _, to := range v.to {
 		part := &sub.partitions[to.partition]
-		*part = partition{cursor: to.offset, owner: part.owner, fence: sub.generation}
+		*part = partition{cursor: to.offset, owner: part.owner, fence: sub.generation, letters: part.letters}
+		if part.letters.move != nil {
+			part.letters.move.void = true
+		}
 	}
 	return outcome{generation: sub.generation}
 }

@@ -22,6 +22,9 @@ const (
 	kindSeek    kind = 7
 	kindSkip    kind = 8
 	kindLapse   kind = 9
+
+	kindLetter   kind = 10
+	kindLettered kind = 11
 )
 
 // command is what an entry does to the state.
@@ -184,6 +187,10 @@ func newCommand(k kind) command {
 		return &skipCommand{}
 	case kindLapse:
 		return &lapseCommand{}
+	case kindLetter:
+		return &letterCommand{}
+	case kindLettered:
+		return &letteredCommand{}
 	}
 	return nil
 }

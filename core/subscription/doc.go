@@ -15,6 +15,7 @@
 //	assign.go   who should own what
 //	intervals.go  sets of offsets
 //	lease.go    what is out: limits, deadlines, attempts, pauses
+//	letters.go  dead letters in the state; bury.go the leader's work on them
 //	grant.go, deliver.go, ack.go, nack.go, manage.go   one kind of request each
 //
 // # Duties
@@ -46,6 +47,10 @@
 //     counted, in replicated state, until it is acked or a seek moves the cursor.
 //     What was given from there on is void: it comes again in order.
 //   - No member is given more messages than the limit, however it pulls.
+//   - A message whose attempts are used up is moved in two steps, and nothing goes
+//     out beyond it meanwhile: the entry that begins the move carries the message
+//     and its producer's sequence, so that its copy is stored once however often it
+//     is sent; the entry that ends it acks the message. It waits as long as it must.
 //   - A partition is taken from a member that stays only when all that
 //     is out with it is acked, or an ack deadline after it stopped getting more.
 //

@@ -21,6 +21,7 @@ type lead struct {
 	origin, sequence uint64               // name this leadership's proposals
 	pending          map[uint64]*proposal // by sequence
 	waits            map[group.Ref]*wait  // every request held
+	asked            map[uint64]asked     // asks of other groups under way
 	subscriptions    map[model.SubscriptionID]*leadSubscription
 	acks             []*wait // for the next Ack entry
 	acking           bool    // one is under way
@@ -48,6 +49,7 @@ type leadSubscription struct {
 	inheriting   bool       // some partition may not be given away yet
 	dropped      bool       // raft dropped the last structural proposal
 	nextDeadline model.Mono // as last noted
+	burials      map[model.Partition]*burial
 }
 
 // session is a member's.
@@ -100,6 +102,7 @@ func newLead(h group.Host) *lead {
 		origin:        h.Rand(),
 		pending:       map[uint64]*proposal{},
 		waits:         map[group.Ref]*wait{},
+		asked:         map[uint64]asked{},
 		subscriptions: map[model.SubscriptionID]*leadSubscription{},
 		since:         h.Now(),
 		wakeAt:        model.Never,
@@ -110,7 +113,8 @@ func newLead(h group.Host) *lead {
 func (l *lead) subscription(id model.SubscriptionID) *leadSubscription {
 	ls := l.subscriptions[id]
 	if ls == nil {
-		ls = &leadSubscription{sessions: map[model.MemberID]*session{}, nextDeadline: model.Never}
+		ls = &leadSubscription{sessions: map[model.MemberID]*session{}, nextDeadline: model.Never,
+			burials: map[model.Partition]*burial{}}
 		l.subscriptions[id] = ls
 	}
 	return ls
@@ -245,6 +249,11 @@ func (m *Machine) deadline(h group.Host, st *subscription, ls *leadSubscription)
 			if !mem.lapsing {
 				at = min(at, mem.leases[i].deadline)
 			}
+		}
+	}
+	for _, b := range ls.burials { // the earliest of them, in whatever order
+		if b.ask == 0 && !b.busy {
+			at = min(at, b.retryAt)
 		}
 	}
 	if ls.inheriting {

@@ -212,6 +212,9 @@ func (mem *partitionMemory) bound(part *partition, from model.Offset, room uint6
 	if now < mem.pausedUntil {
 		to = min(to, mem.pausedFrom)
 	}
+	if o, ok := part.condemned(t); ok {
+		to = min(to, max(o, from)) // nothing goes out beyond it until it is moved
+	}
 	if t.attempts == 0 {
 		return to
 	}

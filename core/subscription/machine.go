@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tapedeck/tapedeck/core/batch"
 	"github.com/tapedeck/tapedeck/core/call"
 	"github.com/tapedeck/tapedeck/core/group"
 	"github.com/tapedeck/tapedeck/core/model"
@@ -23,6 +24,7 @@ type Config struct {
 	Group      model.GroupID // this coordinator's own
 	MaxMembers int           // per subscription; 0: 1,000
 	Waiting    int           // requests held at once; 0: 4,096
+	Unpack     batch.Unpack  // for dead letters out of packed batches; nil: they wait
 	MaxAhead   int           // ranges acknowledged ahead of a partition's cursor; 0: 100,000
 }
 
@@ -31,9 +33,14 @@ type Machine struct {
 	config Config
 	state  state
 	lead   *lead // nil: not leading
+	// lastAsk numbers asks of other groups over all leaderships of this replica.
+	lastAsk uint64
 }
 
-var _ group.Machine = (*Machine)(nil)
+var (
+	_ group.Machine = (*Machine)(nil)
+	_ group.Asker   = (*Machine)(nil)
+)
 
 // New makes an empty coordinator.
 func New(config Config) *Machine {
@@ -322,6 +329,7 @@ func (m *Machine) Tick(h group.Host) {
 		ls := l.subscriptions[id]
 		if st := m.state.subscriptions[id]; st != nil && ls.nextDeadline <= h.Now() {
 			m.lapse(h, st, ls)
+			m.bury(h, st, ls)
 		}
 		switch {
 		case ls.nextDeadline > h.Now():

@@ -25,6 +25,9 @@ type world struct {
 	acks    map[group.Ref]sentAck
 	checked int // entries of the log looked at
 	limit   uint32
+	healing bool
+	graves  graves
+	seeks   map[model.Partition]int
 
 	owners  map[[2]uint64]model.MemberID // by partition and fence
 	seekGen map[model.Partition]model.Generation
@@ -62,10 +65,14 @@ type sentAck struct {
 
 func newWorld(t *testing.T, rt *rapid.T) *world {
 	w := &world{bench: newBench(t, rapid.IntRange(1, 5).Draw(rt, "partitions")), rt: rt,
-		acks:   map[group.Ref]sentAck{},
+		acks: map[group.Ref]sentAck{}, graves: newGraves(), seeks: map[model.Partition]int{},
 		owners: map[[2]uint64]model.MemberID{}, seekGen: map[model.Partition]model.Generation{}}
 	w.limit = rapid.SampledFrom([]uint32{3, 7, 1000}).Draw(rt, "in flight")
 	w.settings = model.SubscriptionSettings{MaxInFlightMember: w.limit, AckDeadline: 4 * time.Second}
+	if rapid.Bool().Draw(rt, "dead letters") {
+		w.settings.MaxAttempts, w.settings.DeadLetterTopic = 3, "dead"
+		w.Cat.PutTopic(&model.Topic{ID: 2, Name: "dead", Partitions: []model.GroupID{deadGroup, deadGroup + 1}})
+	}
 	w.nextID--
 	w.create()
 	for i := range 4 {
@@ -248,6 +255,11 @@ func (w *world) check() {
 		case *seekCommand:
 			for _, to := range c.to {
 				seeked[to.partition], w.seekGen[to.partition] = true, v.Generation
+				w.seeks[to.partition]++
+			}
+		case *letteredCommand:
+			if !w.graves.has(deadGroup+model.GroupID(c.target), c.source, c.sequence) {
+				w.rt.Fatalf("a move ended without a copy: %+v", c)
 			}
 		case *lapseCommand:
 			for _, l := range c.lapses {
@@ -355,6 +367,8 @@ func (w *world) actions() map[string]func(*rapid.T) {
 			}
 		},
 		"ack":              func(*rapid.T) { w.sendAck(w.someClient(), w.somePartition()) },
+		"ask":              func(*rapid.T) { w.answerOne() },
+		"another ask":      func(*rapid.T) { w.answerOne() },
 		"nack":             func(*rapid.T) { w.sendNack(w.someClient(), w.somePartition()) },
 		"extend":           func(*rapid.T) { w.sendExtend(w.someClient(), w.somePartition()) },
 		"single acks":      func(*rapid.T) { w.sendSingles(w.someClient(), w.somePartition()) },
@@ -417,9 +431,11 @@ func (w *world) pullThrough(c *client) {
 
 // quiet runs everything under way to its end, step by step.
 func (w *world) quiet() {
-	for w.Pending()+len(w.Indexes) > 0 {
+	for w.Pending()+len(w.Indexes) > 0 || w.healing && len(w.Asks) > 0 {
 		if w.Pending() > 0 {
 			w.commit()
+		} else if w.healing && len(w.Asks) > 0 {
+			w.answerOne()
 		} else {
 			w.FinishIndexes()
 			w.observe()
@@ -431,6 +447,7 @@ func (w *world) quiet() {
 // partition must have an owner among them, evenly, and all that is pulled acked.
 func (w *world) heal() {
 	live := w.clients[:2]
+	w.healing = true
 	for range 30 {
 		w.Advance(2 * time.Second)
 		w.quiet()
@@ -452,6 +469,7 @@ func (w *world) heal() {
 		}
 	}
 	w.wantHealed(live)
+	w.graves.check(w)
 }
 
 func (w *world) wantHealed(live []*client) {

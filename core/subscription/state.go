@@ -11,7 +11,7 @@ import (
 	"github.com/tapedeck/tapedeck/core/wire"
 )
 
-const snapshotVersion = 2
+const snapshotVersion = 3
 
 // state is what the group replicates. Subscriptions are keyed by id: one
 // created again under its old name starts from nothing.
@@ -46,7 +46,8 @@ type partition struct {
 	fence  model.Generation
 	acked  intervals // ahead of the cursor, none touching it
 	// failed are the messages that were given and came back, ascending, none of them acked.
-	failed []failure
+	failed  []failure
+	letters letters
 }
 
 // failure is how often a message was nacked, or its lease or its member's
@@ -60,6 +61,7 @@ type failure struct {
 func (p *partition) settle() {
 	p.cursor = p.acked.free(p.cursor)
 	p.acked.dropBelow(p.cursor)
+	p.dropAcked()
 	p.failed = slices.DeleteFunc(p.failed, func(f failure) bool { return p.isAcked(f.offset) })
 }
 
@@ -133,6 +135,7 @@ func (s *subscription) code(c *wire.Codec) {
 			wire.Uint(c, &f.offset)
 			wire.Uint(c, &f.attempts)
 		})
+		p.letters.code(c)
 	})
 }
 
@@ -185,6 +188,9 @@ func (s *subscription) check() error {
 		}
 		if err := p.acked.check(p.cursor); err != nil {
 			return fmt.Errorf("partition %d: acked %w", i, err)
+		}
+		if err := p.checkLetters(); err != nil {
+			return fmt.Errorf("partition %d: %w", i, err)
 		}
 		for k, f := range p.failed {
 			if k > 0 && p.failed[k-1].offset >= f.offset || p.isAcked(f.offset) || f.attempts == 0 {

@@ -108,7 +108,7 @@ func Start(cfg Config) (*Node, error) {
 	h, err := node.Open(node.Config{
 		Core: core.Config{
 			Self: cfg.ID, Peers: cfg.Peers, Bootstrap: cfg.Bootstrap, Seed: randomID(),
-			Timing: cfg.Timing, Limits: cfg.Limits,
+			Timing: cfg.Timing, Limits: cfg.Limits, Unpack: unpack,
 		},
 		FS: cfg.FS, Journal: meter.journal(cfg.Journal), NewDisk: model.DiskID(randomID()), Random: randomID(), ReserveBytes: reserveBytes,
 		Peer:   book.set,

@@ -42,6 +42,18 @@ type Answer struct {
 	Err  *model.Error
 }
 
+// Ask is a request to another group.
+type Ask struct {
+	ID    uint64
+	Group model.GroupID
+	Req   call.Request
+}
+
+// Ask implements group.Host.
+func (h *Host) Ask(id uint64, g model.GroupID, req call.Request) {
+	h.Asks = append(h.Asks, Ask{id, g, req})
+}
+
 // proposal is data handed to raft, with its hash at that time: nobody may change it later.
 type proposal struct {
 	data []byte
@@ -67,6 +79,7 @@ type Host struct {
 
 	Answers map[group.Ref]Answer
 	Indexes []group.Ref // asked by ReadIndex, not yet done
+	Asks    []Ask       // asked of other groups, not yet done: AskDone it yourself
 	Reads   []StoreRead // asked by Read and ReadAt, not yet done
 	Store   Store
 

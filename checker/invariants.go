@@ -21,6 +21,7 @@ const (
 	LogMatching        = "log matching"
 	LeaderCompleteness = "leader completeness"
 	VoteDurable        = "vote durable before it leaves"
+	VoteKept           = "durable vote kept over a restart"
 	AppliedEqual       = "applied state equal at equal index"
 	WatermarkMonotonic = "high watermark never backwards"
 	OneOwner           = "one owner per partition and generation"
@@ -204,13 +205,23 @@ func (v *Invariants) NewLeader(g model.GroupID, term uint64, r model.ReplicaID, 
 	return nil
 }
 
-// Started takes in what a replica found durable when its incarnation began.
+// Started takes in what a replica found durable when its incarnation began: what
+// it had made durable before is still there.
 func (v *Invariants) Started(g model.GroupID, r model.ReplicaID, term uint64, vote model.ReplicaID) *Violation {
 	key := replicaKey{g, r}
+	before := v.votes[key]
 	v.votes[key] = &voteState{term, vote}
 	delete(v.marks, key)
+	if before != nil && (term < before.term || term == before.term && before.vote != 0 && vote != before.vote) {
+		return violated(VoteKept, "group %d replica %d: it starts with term %d and a vote for %d; durable were term %d "+
+			"and a vote for %d", g, r, term, vote, before.term, before.vote)
+	}
 	return nil
 }
+
+// Damaged takes in that what a replica had made durable may be lost: its next
+// Started is not held to it.
+func (v *Invariants) Damaged(g model.GroupID, r model.ReplicaID) { delete(v.votes, replicaKey{g, r}) }
 
 // Durable takes in that a replica's hard state has been fsynced.
 func (v *Invariants) Durable(g model.GroupID, r model.ReplicaID, term uint64, vote model.ReplicaID) *Violation {

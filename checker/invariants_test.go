@@ -61,8 +61,13 @@ var breaches = []struct {
 	{"a vote by one that never stored any", VoteDurable, func(v *Invariants) []*Violation {
 		return []*Violation{v.VoteGrant(1, 10, 1, 11)}
 	}},
-	{"a restart that lost the vote", VoteDurable, func(v *Invariants) []*Violation {
-		a := []*Violation{v.Durable(1, 10, 3, 10), v.VoteRequest(1, 10, 3), v.Started(1, 10, 2, 0)}
+	{"a restart that lost the vote", VoteKept, func(v *Invariants) []*Violation {
+		return []*Violation{v.Durable(1, 10, 3, 10), v.VoteRequest(1, 10, 3), v.Started(1, 10, 3, 0)}
+	}},
+	{"a damaged disk that lost the vote", VoteDurable, func(v *Invariants) []*Violation {
+		a := []*Violation{v.Durable(1, 10, 3, 10), v.VoteRequest(1, 10, 3)}
+		v.Damaged(1, 10)
+		a = append(a, v.Started(1, 10, 2, 0))
 		return append(a, v.VoteRequest(1, 10, 3))
 	}},
 	{"a durable term falls", VoteDurable, func(v *Invariants) []*Violation {

@@ -107,6 +107,9 @@ func (h *Host) Tick() { h.Step(core.Tick{}) }
 // Shard is the core, for invariants and metrics to look at between steps.
 func (h *Host) Shard() *core.Shard { return h.shard }
 
+// Loaded is what Open put together, until Start hands it to the core.
+func (h *Host) Loaded() *core.Loaded { return h.recover.Loaded }
+
 // Disk is the data folder's id.
 func (h *Host) Disk() model.DiskID { return h.manifest.self.Disk }
 

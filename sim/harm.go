@@ -2,6 +2,7 @@ package sim
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -195,6 +196,25 @@ func (w *World) unsettled() string {
 		}
 	}
 	return ""
+}
+
+// members holds the voters that a leader counts to those that meta names, at rest.
+func (w *World) members(n *simNode, id model.GroupID) {
+	r := n.host.Shard().Replica(id)
+	if !r.Leading() {
+		return
+	}
+	var named []uint64
+	for _, m := range r.Group().Replicas {
+		if !m.Learner {
+			named = append(named, uint64(m.ID))
+		}
+	}
+	slices.Sort(named)
+	if counted := slices.Sorted(slices.Values(r.Voters())); !slices.Equal(named, counted) && r.Group().Change.ID == 0 {
+		w.violate("members as meta names them", "group %d at rest: its leader on %s counts voters %v; named are %v",
+			id, n.id, counted, named)
+	}
 }
 
 // catalog is what meta's leader has applied, if no replica has seen a later term.

@@ -75,6 +75,9 @@ func (v *invariants) replica(n *simNode, r *replica.Replica) {
 	if look == nil || look.replica != view.Replica { // a node's replica may be replaced while it runs
 		look = &lastLook{replica: view.Replica, terms: map[uint64]uint64{}}
 		v.seen[n.index][view.Group] = look
+		if n.harm.damaged {
+			v.watch.Damaged(view.Group, view.Replica)
+		}
 		v.judge(n, v.watch.Started(view.Group, view.Replica, view.DurableTerm, model.ReplicaID(view.DurableVote)))
 		look.durableTerm, look.durableFor = view.DurableTerm, view.DurableVote
 	}

@@ -318,6 +318,9 @@ func (n *simNode) Run(name node.Lane, work node.Work) {
 		if then := work(); then != nil {
 			n.continueLater(kindLane, then)
 		}
+		if name.Kind == node.LaneCheckpoint {
+			n.replayLater()
+		}
 	}))
 }
 

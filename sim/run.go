@@ -375,6 +375,7 @@ func (w *World) diverging() string {
 		}
 		for _, id := range n.host.Shard().Replicas() {
 			v := n.host.Shard().Replica(id).View()
+			w.members(n, id)
 			s := seen{n.id, v.Applied, xxhash.Sum64(v.Machine.Snapshot())}
 			old, there := groups[v.Group]
 			switch {

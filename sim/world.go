@@ -29,6 +29,7 @@ type World struct {
 	probes  map[string]int // how often something worth reaching was reached
 	request uint64
 
+	replays *stream  // which checkpoints are held to the live state
 	harms   *stream  // what a stopped node's disk does, and when it is started again
 	nemesis *nemesis // nil before the faults of a run begin, and in scenarios
 	retired bool     // some node was removed for good
@@ -56,6 +57,7 @@ func newWorld(o Options, line func(string)) *World {
 		links:   newStream(o.Seed, "client links"),
 		crashes: newStream(o.Seed, "crashes"),
 		harms:   newStream(o.Seed, "harm"),
+		replays: newStream(o.Seed, "replay"),
 		founded: o.Nodes,
 	}
 	w.inv = newInvariants(w)

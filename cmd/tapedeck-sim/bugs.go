@@ -28,6 +28,7 @@ type bug struct {
 	seen   string   // where in the real world
 	by     []string // checkers that may catch it
 	edits  []edit
+	cannot string // why this design cannot have it; then there is nothing else but number, name and where seen
 }
 
 // edit replaces exactly one occurrence of a text in a file.
@@ -46,6 +47,10 @@ type edit struct{ file, text, by string }
 //	---- by
 //	what shall stand there
 //	----
+//
+// or, in place of all from caught by on, a line (or more) of the form
+//
+//	cannot exist because: why not
 func parseBug(path, content string) (b bug, err error) {
 	b.path = path
 	section, file := "", ""
@@ -77,14 +82,20 @@ func parseBug(path, content string) (b bug, err error) {
 			b.seen = value
 		case isField && key == "caught by":
 			b.by = strings.Split(value, ", ")
+		case isField && key == "cannot exist because":
+			b.cannot = strings.TrimSpace(b.cannot + " " + value)
 		case isField && key == "file":
 			file = value
 		default:
 			return b, fmt.Errorf("%s:%d: %q does not belong here", path, i+1, line)
 		}
 	}
-	if section != "" || b.number == 0 || b.name == "" || b.seen == "" || len(b.by) == 0 || len(b.edits) == 0 {
-		return b, fmt.Errorf("%s: needs number, name, seen in, caught by, file, text and by", path)
+	planted := len(b.by) > 0 && len(b.edits) > 0
+	nothing := len(b.by) == 0 && len(b.edits) == 0
+	if section != "" || b.number == 0 || b.name == "" || b.seen == "" || planted == (b.cannot != "") ||
+		!planted && !nothing {
+		return b, fmt.Errorf("%s: needs number, name, seen in, caught by, file, text and by; or cannot exist because",
+			path)
 	}
 	return b, nil
 }
@@ -118,6 +129,10 @@ func (c *bugsCommand) Run(out *output) error {
 	fmt.Fprintln(out, "| number | bug | caught by | seeds to catch |")
 	fmt.Fprintln(out, "| --- | --- | --- | --- |")
 	for _, b := range bugs {
+		if b.cannot != "" {
+			fmt.Fprintf(out, "| %d | %s (%s) | cannot exist: %s | |\n", b.number, b.name, b.seen, b.cannot)
+			continue
+		}
 		row, seeds, err := c.plant(root, temp, b)
 		if err != nil {
 			return err

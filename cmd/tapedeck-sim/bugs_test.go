@@ -28,11 +28,17 @@ func TestBugFilesThatCannotBeMeant(t *testing.T) {
 	if err != nil || b.number != 9 || len(b.by) != 2 || b.edits[0] != (edit{"f.go", "a\n", "b\n"}) {
 		t.Errorf("%+v, %v", b, err)
 	}
+	const cannot = "number: 9\nname: n\nseen in: s\ncannot exist because: there is\ncannot exist because: no such thing\n"
+	if b, err := parseBug("cannot", cannot); err != nil || b.cannot != "there is no such thing" {
+		t.Errorf("%+v, %v", b, err)
+	}
 	for name, text := range map[string]string{
-		"no number": strings.Replace(good, "number: 9\n", "", 1),
-		"no end":    strings.TrimSuffix(good, "----\n"),
-		"stray":     good + "stray\n",
-		"no file":   strings.Replace(good, "file: f.go\n", "", 1),
+		"planted and impossible": good + "cannot exist because: x\n",
+		"caught, not planted":    cannot + "caught by: x\n",
+		"no number":              strings.Replace(good, "number: 9\n", "", 1),
+		"no end":                 strings.TrimSuffix(good, "----\n"),
+		"stray":                  good + "stray\n",
+		"no file":                strings.Replace(good, "file: f.go\n", "", 1),
 	} {
 		if _, err := parseBug(name, text); err == nil {
 			t.Errorf("%s: is taken", name)

@@ -66,6 +66,7 @@ func (nobody) Propose([]byte) bool                          { return false }
 func (nobody) Reply(group.Ref, call.Response, *model.Error) {}
 func (nobody) ReadIndex(group.Ref)                          {}
 func (nobody) Wake(model.Mono)                              {}
+func (nobody) Ask(uint64, model.GroupID, call.Request)      {}
 func (nobody) Rand() uint64                                 { return 0 }
 func (nobody) Catalog() model.Catalog                       { return nil }
 func (nobody) NotLeader() *model.Error                      { return nil }

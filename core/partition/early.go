@@ -16,8 +16,9 @@ import (
 // all its pipelining until the order is restored.
 
 const (
-	// earlyWait is how long a batch waits for what comes before it.
-	earlyWait = 50 * time.Millisecond
+	// earlyWait is how long a batch waits for what comes before it: longer than a
+	// busy machine takes to bring it, shorter than a gateway waits for an answer.
+	earlyWait = 300 * time.Millisecond
 	// maxEarly bounds the batches of one producer that wait.
 	maxEarly = model.ProducerMemory / 2
 	// maxAllEarly and maxEarlyBytes bound those of all producers of the partition.

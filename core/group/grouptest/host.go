@@ -28,7 +28,7 @@ import (
 )
 
 // moment is how long Do lets pass for an answer that does not come at once.
-const moment = 100 * time.Millisecond
+const moment = 500 * time.Millisecond
 
 // Epoch is the wall clock a new Host begins with: 2027-01-15 08:00 UTC.
 const Epoch model.Wall = 1_800_000_000 * 1e9

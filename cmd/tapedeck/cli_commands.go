@@ -19,6 +19,7 @@ type clientCommands struct {
 	Sub          subCmd               `cmd:"" help:"Read a subscription: print messages and acknowledge them."`
 	Fetch        fetchCmd             `cmd:"" help:"Read a partition from an offset on, without a subscription."`
 	Subscription subscriptionCommands `cmd:"" help:"Create, look at, change, rewind and delete subscriptions."`
+	Dlq          dlqCommands          `cmd:"" name:"dlq" help:"Look at dead letters, and send them back."`
 	Cluster      clusterCommands      `cmd:"" help:"Look at the cluster."`
 	Partition    partitionCommands    `cmd:"" help:"Move partitions between nodes, or their leadership."`
 	Node         nodeCommands         `cmd:"" help:"List, drain, remove and rebuild nodes."`

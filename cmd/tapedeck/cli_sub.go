@@ -42,7 +42,7 @@ func (c *subCmd) Run(ctx context.Context, std *stdio) error {
 				return err
 			}
 		}
-		return c.read(ctx, cl, p, std)
+		return c.each(ctx, cl, std, p.message)
 	})
 }
 
@@ -60,8 +60,9 @@ func (c *subCmd) options(std *stdio) []client.SubscriberOption {
 	return options
 }
 
-// read prints until the end that was asked for.
-func (c *subCmd) read(ctx context.Context, cl *client.Client, p *printer, std *stdio) error {
+// each takes messages until the end that was asked for, and acknowledges those
+// that were done without an error.
+func (c *subCmd) each(ctx context.Context, cl *client.Client, std *stdio, do func(*client.Message) error) error {
 	s, err := cl.Subscribe(ctx, c.Ref, c.options(std)...)
 	if err != nil {
 		return err
@@ -82,7 +83,7 @@ func (c *subCmd) read(ctx context.Context, cl *client.Client, p *printer, std *s
 		if err != nil {
 			return err
 		}
-		if err := p.message(m); err != nil {
+		if err := do(m); err != nil {
 			return err // not acknowledged: whoever reads next gets it
 		}
 		m.Ack()

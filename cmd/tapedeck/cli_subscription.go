@@ -31,6 +31,10 @@ type subscriptionCreateCmd struct {
 	From           string        `help:"earliest, latest, a moment (RFC 3339) or a while ago (10m)." default:"earliest"`
 	AckDeadline    time.Duration `help:"How long a message may be unacknowledged; 0: 30s."`
 	SessionTimeout time.Duration `help:"After how long a silent member loses its partitions; 0: 10s."`
+	MaxAttempts    uint32        `help:"After how many deliveries a message goes to the dead-letter topic; 0: never."`
+	DeadLetter     string        `name:"dead-letter-topic" help:"The topic it goes to." placeholder:"TOPIC"`
+	MinBackoff     time.Duration `help:"How long a message that was given back waits at first; 0: 100ms."`
+	MaxBackoff     time.Duration `help:"How long it waits at most; 0: 1m."`
 }
 
 // Run creates the subscription.
@@ -41,6 +45,8 @@ func (c *subscriptionCreateCmd) Run(ctx context.Context, std *stdio) error {
 			return err
 		}
 		req.AckDeadline, req.SessionTimeout = optional(c.AckDeadline), optional(c.SessionTimeout)
+		req.MaxDeliveryAttempts, req.DeadLetterTopic = c.MaxAttempts, c.DeadLetter
+		req.MinBackoff, req.MaxBackoff = optional(c.MinBackoff), optional(c.MaxBackoff)
 		resp, err := cl.CreateSubscription(ctx, req)
 		if err != nil {
 			return err

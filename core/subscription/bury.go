@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/tapedeck/tapedeck/core/batch"
@@ -229,6 +230,7 @@ func letterAttributes(h group.Host, st *subscription, p model.Partition, offset 
 	for _, name := range slices.Sorted(maps.Keys(added)) {
 		out = append(out, batch.Attribute{Name: name, Value: added[name]})
 	}
+	slices.SortFunc(out, func(a, b batch.Attribute) int { return strings.Compare(a.Name, b.Name) })
 	return out
 }
 

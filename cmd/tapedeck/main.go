@@ -61,6 +61,7 @@ func parserOptions() []kong.Option {
 			"seek_help": "earliest, latest, a moment (RFC 3339), a while ago (10m), an offset (0), " +
 				"or offsets by partition (0:17,1:5).",
 			"disk_low_help":  "Room on the disk below which publishes are refused.",
+			"segment_help":   "Size at which a partition's file is closed; retention takes whole files.",
 			"disk_high_help": "Room from which on they are taken again.",
 			"peers_help":     "Every node of the cluster, this one too.",
 		},

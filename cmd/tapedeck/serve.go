@@ -53,6 +53,7 @@ type serveCmd struct {
 	Pprof     string            `help:"Address to serve Go's profiles at." placeholder:"HOST:PORT"`
 	DiskLow   byteSize          `help:"${disk_low_help}" default:"256MiB" placeholder:"SIZE"`
 	DiskHigh  byteSize          `help:"${disk_high_help}" default:"384MiB" placeholder:"SIZE"`
+	Segment   byteSize          `name:"segment-size" help:"${segment_help}" default:"64MiB" placeholder:"SIZE"`
 }
 
 // Run serves until ctx ends or the node fails.
@@ -61,6 +62,9 @@ func (c *serveCmd) Run(ctx context.Context, std *stdio) error {
 	log := c.logger(std.Err)
 	if c.DiskHigh < c.DiskLow {
 		return errors.New("--disk-high must not be below --disk-low")
+	}
+	if c.Segment < 1<<20 || c.Segment > 1<<30 {
+		return errors.New("--segment-size must be between 1MiB and 1GiB")
 	}
 	peers := make([]model.Node, 0, len(c.Peers))
 	for _, id := range slices.Sorted(maps.Keys(c.Peers)) {
@@ -83,7 +87,9 @@ func (c *serveCmd) Run(ctx context.Context, std *stdio) error {
 	n, err := startNode(live.Config{
 		ID: model.NodeID(c.ID), Peers: peers, Bootstrap: c.Bootstrap, Listener: l,
 		AllowedOrigins: c.AllowedOrigin, Log: log,
-		Limits: core.Limits{FreeLow: uint64(c.DiskLow), FreeHigh: uint64(c.DiskHigh)},
+		Limits: core.Limits{
+			FreeLow: uint64(c.DiskLow), FreeHigh: uint64(c.DiskHigh), SegmentBytes: int64(c.Segment),
+		},
 	}, c.Data)
 	if err != nil {
 		_ = l.Close()

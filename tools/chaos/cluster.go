@@ -30,7 +30,7 @@ type cluster struct {
 	env   []string // of the nodes; nil: this program's
 	// profiles are served by each node at its port plus 10000.
 	profiles bool
-	nodes []*node
+	nodes    []*node
 }
 
 // node is one member of the cluster, whichever process runs it at the moment.

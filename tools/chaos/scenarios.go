@@ -17,7 +17,9 @@ import (
 const smallDisk = 200 << 20
 
 // smallFlags make nodes think of the small disk as one of usual size.
-func smallFlags() []string { return []string{"--disk-low", "48MiB", "--disk-high", "64MiB"} }
+func smallFlags() []string {
+	return []string{"--disk-low", "48MiB", "--disk-high", "64MiB", "--segment-size", "4MiB"}
+}
 
 // random breaks things by the seed for the time given.
 func (s *stage) random(ctx context.Context) error {

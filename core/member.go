@@ -260,7 +260,10 @@ func (m *member) SegmentAppend(b []byte) { m.s.emit(SegmentAppend{m.id, b}) }
 func (m *member) SegmentRoll(at model.Offset) { m.s.emit(SegmentRoll{m.id, at}) }
 
 // SegmentDrop implements group.Host.
-func (m *member) SegmentDrop(before model.Offset) { m.s.emit(SegmentDrop{m.id, before}) }
+func (m *member) SegmentDrop(before model.Offset) {
+	m.s.emit(SegmentDrop{m.id, before})
+	m.s.makeRoom()
+}
 
 // Read implements group.Host.
 func (m *member) Read(id uint64, offset model.Offset, maxBytes int) {

@@ -27,6 +27,7 @@ func (s *Shard) diskSpace(free uint64) {
 	switch {
 	case s.diskLow && !was:
 		s.note("the disk is nearly full, %d bytes are free: messages are refused until %d are", free, s.cfg.Limits.FreeHigh)
+		s.makeRoom()
 	case was && !s.diskLow:
 		s.note("the disk has room again, %d bytes are free: messages are taken", free)
 	}
@@ -40,6 +41,17 @@ func (s *Shard) diskSpace(free uint64) {
 // overfull says that a raft message is better sent again later.
 func (s *Shard) overfull(m *member, msg *pb.Message) bool {
 	return s.behind && m.g.group.Kind == model.GroupPartition && msg.GetType() == pb.MsgApp && len(msg.GetEntries()) > 0
+}
+
+// roomAfter gathers what retention drops before a checkpoint lets it go.
+const roomAfter = time.Second
+
+// makeRoom brings the next checkpoint forward on a full disk: files of segments
+// that were dropped, and of the journal, go with it and not before.
+func (s *Shard) makeRoom() {
+	if s.diskLow {
+		s.journal.checkpointAt = min(s.journal.checkpointAt, s.now.Mono.Add(roomAfter))
+	}
 }
 
 // room says why a group takes no messages; nil if it does.

@@ -174,17 +174,8 @@ func (l *load) readBack(ctx context.Context, o *outcome) (checker.Final, error) 
 				logs[p] = messages
 				continue
 			}
-			if len(messages) != len(logs[p]) {
-				o.problem("partition %d has %d messages through %s and %d through %s",
-					p, len(logs[p]), l.cluster.nodes[0].id, len(messages), n.id)
-				continue
-			}
-			for k := range messages {
-				if messages[k] != logs[p][k] {
-					o.problem("partition %d differs between %s and %s at offset %d",
-						p, l.cluster.nodes[0].id, n.id, messages[k].Offset)
-					break
-				}
+			if at, same := sameWhereBoth(logs[p], messages); !same {
+				o.problem("partition %d differs between %s and %s at offset %d", p, l.cluster.nodes[0].id, n.id, at)
 			}
 		}
 	}
@@ -203,6 +194,26 @@ func (l *load) readBack(ctx context.Context, o *outcome) (checker.Final, error) 
 	}
 	l.count(o, &final, &logs)
 	return final, nil
+}
+
+// sameWhereBoth compares two copies of a log from where both start: retention may
+// move on between the readings. Both must go to the end.
+func sameWhereBoth(a, b []stored) (at model.Offset, same bool) {
+	if len(a) == 0 || len(b) == 0 {
+		return 0, len(a) == len(b)
+	}
+	start := max(a[0].Offset, b[0].Offset)
+	later := func(list []stored) []stored {
+		i := slices.IndexFunc(list, func(m stored) bool { return m.Offset >= start })
+		return list[max(i, 0):]
+	}
+	a, b = later(a), later(b)
+	for k := range min(len(a), len(b)) {
+		if a[k] != b[k] {
+			return a[k].Offset, false
+		}
+	}
+	return start + model.Offset(min(len(a), len(b))), len(a) == len(b)
 }
 
 // count compares what producers were told with what is there.

@@ -38,8 +38,9 @@ func (c *cluster) flood(via model.NodeID, n int, look func()) (ids []uint64) {
 	for range n {
 		c.seq++
 		ids = append(ids, c.seq)
-		c.nodes[via].host.Step(core.Request{ID: c.seq, Deadline: c.now.Add(30 * time.Second), Call: &call.Publish{Topic: "orders",
-			Messages: []batch.Message{{Key: []byte("k"), Payload: []byte(strings.Repeat("x", kilo))}}}})
+		c.nodes[via].host.Step(core.Request{ID: c.seq, Deadline: c.now.Add(30 * time.Second),
+			Call: &call.Publish{Topic: "orders",
+				Messages: []batch.Message{{Key: []byte("k"), Payload: []byte(strings.Repeat("x", kilo))}}}})
 		look()
 	}
 	return ids

@@ -110,7 +110,8 @@ func Start(cfg Config) (*Node, error) {
 			Self: cfg.ID, Peers: cfg.Peers, Bootstrap: cfg.Bootstrap, Seed: randomID(),
 			Timing: cfg.Timing, Limits: cfg.Limits, Unpack: unpack,
 		},
-		FS: cfg.FS, Journal: meter.journal(cfg.Journal), NewDisk: model.DiskID(randomID()), Random: randomID(), ReserveBytes: reserveBytes,
+		FS: cfg.FS, Journal: meter.journal(cfg.Journal), NewDisk: model.DiskID(randomID()), Random: randomID(),
+		ReserveBytes: reserveBytes,
 		Peer:   book.set,
 		Notice: func(text string) { cfg.Log.Warn(text, "node", cfg.ID) },
 	})

@@ -53,11 +53,13 @@ type operator struct {
 	drained []model.NodeID
 	topics  []string // its own, not deleted yet
 	made    int
-	owed    []*bool // calls that must succeed before the cluster can be at rest
+	// creating says of each of its topics whether the creation has ended.
+	creating map[string]*bool
+	owed     []*bool // calls that must succeed before the cluster can be at rest
 }
 
 func (r *run) startOperator() *operator {
-	o := &operator{r: r, c: r.newClient("operator")}
+	o := &operator{r: r, c: r.newClient("operator"), creating: map[string]*bool{}}
 	r.operator = o
 	p := &r.w.opts.Operator
 	for _, h := range []habit{
@@ -101,7 +103,7 @@ func (o *operator) stop() {
 		o.undrain(id)
 	}
 	for _, t := range o.topics {
-		o.must(&call.Admin{Request: &call.DeleteTopic{Name: t, Force: true}}, model.NotFound)
+		o.deleteTopic(t)
 	}
 	for i := range o.r.w.opts.Topics {
 		o.count(i)
@@ -274,11 +276,11 @@ func (o *operator) topic(s *stream) func() {
 	o.topics = append(o.topics, t)
 	o.r.w.probe("operator creates a topic")
 	var sent int
+	made := new(bool)
+	o.owed = append(o.owed, made)
+	o.creating[t] = made
 	o.try(&call.Admin{Request: q}, func(err *model.Error) {
-		if o.stopped {
-			o.must(&call.Admin{Request: &call.DeleteTopic{Name: t, Force: true}}, model.NotFound)
-			return
-		}
+		*made = true
 		for ; err == nil && sent < 5; sent++ {
 			o.ask(&call.Publish{Topic: t, HasPartition: true,
 				Messages: []batch.Message{{Payload: fmt.Appendf(nil, "%s-%d", t, sent)}}})
@@ -287,8 +289,18 @@ func (o *operator) topic(s *stream) func() {
 	return func() {
 		o.r.w.probe("operator deletes a topic")
 		o.topics = slices.DeleteFunc(o.topics, func(d string) bool { return d == t })
-		o.must(&call.Admin{Request: &call.DeleteTopic{Name: t, Force: true}}, model.NotFound)
+		o.deleteTopic(t)
 	}
+}
+
+// deleteTopic deletes a topic whose creation has come to its end: before that it
+// would not be found, and be there afterwards.
+func (o *operator) deleteTopic(t string) {
+	if made := o.creating[t]; !*made {
+		o.r.w.loop.after(100*time.Millisecond, func() { o.deleteTopic(t) })
+		return
+	}
+	o.must(&call.Admin{Request: &call.DeleteTopic{Name: t, Force: true}}, model.NotFound)
 }
 
 // maxPartitions bounds how far a topic grows.

@@ -91,6 +91,7 @@ type LoadOptions struct {
 	Readers       int // fetching without a subscription
 	Seekers       int // rewinding subscriptions
 	Describers    int // reading cursors
+	Rivals        int // pairs of producers that fence each other, per topic
 	Payload       int // bytes at most
 	Session       time.Duration
 	Restart       Rate // of a consumer's step: it crashes and comes back
@@ -139,6 +140,7 @@ func FromSeed(seed uint64) Options {
 	drawWeather(s, &o)
 	drawFaults(s, &o)
 	drawLoad(s, &o)
+	o.Load.Rivals = pick(newStream(seed, "options rivals"), 0, 0, 0, 1)
 	drawHarm(newStream(seed, "options harm"), &o)
 	drawOperator(newStream(seed, "options operator"), &o)
 	return o

@@ -244,6 +244,9 @@ func (r *run) startLoad() {
 		for i := range l.Producers {
 			r.startProducer(t.Name, i+1, every)
 		}
+		for range l.Rivals {
+			r.startRivals(t.Name, 2*every)
+		}
 		for i := range l.Plain {
 			r.startPlain(t.Name, i+1, every)
 		}
@@ -295,6 +298,9 @@ func (r *run) liveness() string {
 		}
 	}
 	if stuck := r.readBack(c); stuck != "" {
+		return stuck
+	}
+	if stuck := r.eventually(2*time.Minute, r.keeps); stuck != "" {
 		return stuck
 	}
 	return r.eventually(within, r.w.diverging)

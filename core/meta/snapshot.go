@@ -126,7 +126,8 @@ func (s *state) checkGroups() error {
 			return fmt.Errorf("group %d is out of order; the next is %d", g.ID, s.nextGroup)
 		}
 		members := g.Replicas
-		if g.Change.Add.ID != 0 {
+		promoted := slices.ContainsFunc(members, func(r model.Replica) bool { return r.ID == g.Change.Add.ID && r.Learner })
+		if g.Change.Add.ID != 0 && !promoted { // a learner that is to vote keeps its id
 			members = append(slices.Clone(members), g.Change.Add)
 		}
 		for _, r := range members {

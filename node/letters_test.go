@@ -29,7 +29,8 @@ func TestPoisonGoesToTheDeadLetterTopic(t *testing.T) {
 		if round == 40 {
 			t.Fatalf("attempts %v", attempts)
 		}
-		r := must[*call.PullResult](t)(c.call("n3", &call.Pull{Subscription: ref, Member: "a", MaxMessages: 1, Wait: time.Second}))
+		r := must[*call.PullResult](t)(c.call("n3", &call.Pull{Subscription: ref, Member: "a",
+			MaxMessages: 1, Wait: time.Second}))
 		for _, g := range r.Ranges {
 			payload := payloadAt(t, g)
 			attempts[payload]++

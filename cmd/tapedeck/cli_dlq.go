@@ -168,7 +168,7 @@ func (c *dlqRedriveCmd) sendBack(ctx context.Context, cl *client.Client, produce
 	m *client.Message) error {
 	topic := m.Attributes[letterTopic]
 	if topic == "" {
-		return fmt.Errorf("partition %d, offset %d of %s does not say where it came from: it was not moved here by a subscription",
+		return fmt.Errorf("partition %d, offset %d of %s does not say where it came from: no subscription moved it here",
 			m.Partition, m.Offset, c.Topic)
 	}
 	if producers[topic] == nil {

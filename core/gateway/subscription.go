@@ -76,7 +76,8 @@ func (g *Gateway) nack(rq *request, c *call.Nack) {
 	})
 }
 
-func (g *Gateway) nackWith(rq *request, c *call.Nack, s *model.Subscription, t *model.Topic, ends []call.PartitionOffset) {
+func (g *Gateway) nackWith(rq *request, c *call.Nack, s *model.Subscription, t *model.Topic,
+	ends []call.PartitionOffset) {
 	req := &call.NackCursors{Target: g.targetOf(s), Member: c.Member, Generation: c.Generation, Offsets: c.Offsets,
 		Delay: c.Delay, Ends: ends}
 	again := func(ends []call.PartitionOffset) { g.nackWith(rq, c, s, t, ends) }

@@ -12,7 +12,9 @@ import (
 )
 
 // single acks messages one by one.
-func (b *bench) single(m model.MemberID, g model.Generation, p model.Partition, offsets ...model.Offset) call.AckResult {
+func (b *bench) single(
+	m model.MemberID, g model.Generation, p model.Partition, offsets ...model.Offset,
+) call.AckResult {
 	b.Helper()
 	req := &call.AckCursors{Target: target(), Member: m, Generation: g,
 		Ends: []call.PartitionOffset{{Partition: p, Offset: 1 << 40}}}
@@ -80,7 +82,8 @@ func TestHolesAreLimited(t *testing.T) {
 		t.Fatal(r.Err)
 	}
 	r := b.single("a", d.Generation, 0, 8, 10)
-	if r.Err == nil || r.Err.Reason != model.ReasonThrottled || r.Err.RetryAfter <= 0 || b.view().Partitions[0].Acked != 3 {
+	if r.Err == nil || r.Err.Reason != model.ReasonThrottled || r.Err.RetryAfter <= 0 ||
+		b.view().Partitions[0].Acked != 3 {
 		t.Fatalf("%+v, %+v", r, b.view().Partitions[0])
 	}
 	if r := b.single("a", d.Generation, 0, 3, 8); r.Err != nil { // fills one, opens one

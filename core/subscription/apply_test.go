@@ -37,13 +37,14 @@ func TestCommandsOutOfDate(t *testing.T) {
 		"void ack":                      &ackCommand{acks: []ack{{1, "a", 2, []ackItem{{0, 9, nil, true}}}}},
 		"ack by another":                &ackCommand{acks: []ack{{1, "b", 2, []ackItem{{0, 9, nil, false}}}}},
 		"ack downwards":                 &ackCommand{acks: []ack{{1, "a", 2, []ackItem{{0, 4, nil, false}}}}},
-		"ack of nothing ahead":          &ackCommand{acks: []ack{{1, "a", 2, []ackItem{{0, 0, intervals{{3, 3}, {7, 6}}, false}}}}, limit: 9},
-		"ack ahead beyond the limit":    &ackCommand{acks: []ack{{1, "a", 2, []ackItem{{0, 0, intervals{{7, 8}}, false}}}}},
-		"ack of a later generation":     &ackCommand{acks: []ack{{1, "a", 3, []ackItem{{0, 9, nil, false}}}}},
-		"ack of no partition":           &ackCommand{acks: []ack{{1, "a", 2, []ackItem{{2, 9, nil, false}}}}},
-		"something elsewhere":           &seekCommand{id: 2, to: []place{{0, 1}}},
-		"members elsewhere":             &membersCommand{id: 2, joins: []joining{{"a", false}}, limit: 2},
-		"ack elsewhere":                 &ackCommand{acks: []ack{{2, "a", 2, []ackItem{{0, 9, nil, false}}}}},
+		"ack of nothing ahead": &ackCommand{limit: 9,
+			acks: []ack{{1, "a", 2, []ackItem{{0, 0, intervals{{3, 3}, {7, 6}}, false}}}}},
+		"ack ahead beyond the limit": &ackCommand{acks: []ack{{1, "a", 2, []ackItem{{0, 0, intervals{{7, 8}}, false}}}}},
+		"ack of a later generation":  &ackCommand{acks: []ack{{1, "a", 3, []ackItem{{0, 9, nil, false}}}}},
+		"ack of no partition":        &ackCommand{acks: []ack{{1, "a", 2, []ackItem{{2, 9, nil, false}}}}},
+		"something elsewhere":        &seekCommand{id: 2, to: []place{{0, 1}}},
+		"members elsewhere":          &membersCommand{id: 2, joins: []joining{{"a", false}}, limit: 2},
+		"ack elsewhere":              &ackCommand{acks: []ack{{2, "a", 2, []ackItem{{0, 9, nil, false}}}}},
 	} {
 		m := applied(base...)
 		before := m.Hash()

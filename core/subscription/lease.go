@@ -141,15 +141,15 @@ func (m *Machine) lapseApplied(h group.Host, p *proposal, c *lapseCommand, out o
 	}
 	t := m.terms(h, c.id)
 	for i, l := range c.lapses {
-		if out.lapses[i] != nil && out.lapses[i].Reason != model.ReasonThrottled || st.partitions[l.partition].fence != l.fence {
+		part, nacked, err := &st.partitions[l.partition], len(p.waits) > 0, out.lapses[i]
+		if err != nil && err.Reason != model.ReasonThrottled || part.fence != l.fence {
 			continue
 		}
-		part, mem := &st.partitions[l.partition], ls.at(st, l.partition)
-		nacked := len(p.waits) > 0
+		mem := ls.at(st, l.partition)
 		if !nacked {
 			mem.lapsing = false // not counted, maybe: it comes again all the same
 		}
-		if part.isAcked(l.offset) || nacked && out.lapses[i] != nil {
+		if part.isAcked(l.offset) || nacked && err != nil {
 			continue
 		}
 		ls.void(st, l.partition, l.offset)
@@ -204,7 +204,9 @@ func (mem *partitionMemory) out(part *partition) uint64 {
 // bound is where a range that begins at an offset has to end: at what is paused,
 // beyond what fits the limits, and around a message that is near its last
 // attempt, which goes out alone.
-func (mem *partitionMemory) bound(part *partition, from model.Offset, room uint64, now model.Mono, t *terms) model.Offset {
+func (mem *partitionMemory) bound(
+	part *partition, from model.Offset, room uint64, now model.Mono, t *terms,
+) model.Offset {
 	to := noEnd
 	if start := max(from, mem.leased); uint64(noEnd-start) > room {
 		to = start + model.Offset(room)

@@ -16,7 +16,9 @@ func configured(t *testing.T, partitions int, s model.SubscriptionSettings) *ben
 	return b
 }
 
-func (b *bench) nack(m model.MemberID, g model.Generation, delay time.Duration, offsets ...model.Offset) call.AckResult {
+func (b *bench) nack(
+	m model.MemberID, g model.Generation, delay time.Duration, offsets ...model.Offset,
+) call.AckResult {
 	b.Helper()
 	req := &call.NackCursors{Target: target(), Member: m, Generation: g, Delay: delay}
 	for _, o := range offsets {
@@ -271,7 +273,8 @@ func TestAttemptsSurviveAFailover(t *testing.T) {
 
 // Near its last attempt a message goes out alone, so that it takes no neighbour along.
 func TestRangesShrinkNearTheLimit(t *testing.T) {
-	b := configured(t, 1, model.SubscriptionSettings{MaxAttempts: 4, DeadLetterTopic: "dead", MinBackoff: time.Millisecond})
+	b := configured(t, 1, model.SubscriptionSettings{MaxAttempts: 4, DeadLetterTopic: "dead",
+		MinBackoff: time.Millisecond})
 	d := b.pull("a", 0, 10)
 	b.acked("a", d.Generation, 0, 1, 1)
 	for range 2 {

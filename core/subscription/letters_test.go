@@ -1,6 +1,7 @@
 package subscription
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -183,7 +184,8 @@ func TestConsumerDiesAtTheLastAttempt(t *testing.T) {
 	c := newCemetery(t, 5)
 	for attempt := uint32(1); attempt <= 5; attempt++ {
 		c.wantLetters(0)
-		if r := c.pull(model.MemberID("c"+string(rune('0'+attempt))), 0, 4).Ranges; r[0].Attempt != attempt || r[0].From != 0 {
+		r := c.pull(model.MemberID(fmt.Sprint("c", attempt)), 0, 4).Ranges
+		if r[0].Attempt != attempt || r[0].From != 0 {
 			t.Fatalf("%+v", r)
 		}
 		c.Advance(model.DefaultSessionTimeout)

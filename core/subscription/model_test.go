@@ -109,7 +109,8 @@ func (w *world) stepFlow(f *flow) {
 	req := &call.Deliver{Target: target(), Member: f.client.id, Generation: f.granted.Generation,
 		PullSequence: f.sequence}
 	for _, r := range f.granted.Ranges {
-		if most := r.From + model.Offset(rapid.IntRange(0, 5).Draw(w.rt, "messages")); !f.granted.Replay && (r.To == 0 || r.To > most) {
+		most := r.From + model.Offset(rapid.IntRange(0, 5).Draw(w.rt, "messages"))
+		if !f.granted.Replay && (r.To == 0 || r.To > most) {
 			r.To = most
 		}
 		if r.To > r.From {

@@ -112,8 +112,8 @@ func Start(cfg Config) (*Node, error) {
 		},
 		FS: cfg.FS, Journal: meter.journal(cfg.Journal), NewDisk: model.DiskID(randomID()), Random: randomID(),
 		ReserveBytes: reserveBytes,
-		Peer:   book.set,
-		Notice: func(text string) { cfg.Log.Warn(text, "node", cfg.ID) },
+		Peer:         book.set,
+		Notice:       func(text string) { cfg.Log.Warn(text, "node", cfg.ID) },
 	})
 	if err != nil {
 		return nil, err

@@ -245,6 +245,12 @@ func (w *World) mayHarm(n *simNode) bool {
 	if n.harm.retired || w.unsettled() != "" {
 		return false
 	}
+	for _, t := range w.opts.Topics {
+		// The only replica of a partition added meanwhile would be in the folder that is gone.
+		if t.Replicas < 3 && w.opts.Operator.Partitions > 0 {
+			return false
+		}
+	}
 	cat, why := w.catalog()
 	if why != "" {
 		return false

@@ -176,6 +176,16 @@ func (p *publishing) again() {
 	})
 }
 
+// noPartition refuses a batch for a partition that a topic has not, as far as this
+// node knows: a client that knows a newer count than this node is to try again.
+func noPartition(p model.Partition, version uint32, t *model.Topic) *model.Error {
+	if version > t.MapVersion {
+		return model.Reasoned(model.Unavailable, model.ReasonStaleMap, retryPause,
+			"this node knows version %d of topic %q, and not yet partition %d; try again", t.MapVersion, t.Name, p)
+	}
+	return model.Invalid("partition", "is %d; topic %q has %d, counted from 0", p, t.Name, len(t.Partitions))
+}
+
 // publishBatch appends a batch that a client has encoded.
 func (g *Gateway) publishBatch(rq *request, c *call.PublishBatch) {
 	v, perr := batch.Parse(c.Batch)
@@ -189,8 +199,7 @@ func (g *Gateway) publishBatch(rq *request, c *call.PublishBatch) {
 	}
 	g.topic(rq, c.Topic, func(t *model.Topic) {
 		if int(c.Partition) >= len(t.Partitions) {
-			g.reply(rq, nil, model.Invalid("partition", "is %d; topic %q has %d, counted from 0",
-				c.Partition, t.Name, len(t.Partitions)))
+			g.reply(rq, nil, noPartition(c.Partition, v.MapVersion(), t))
 			return
 		}
 		for i := range int(v.Count()) {

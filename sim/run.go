@@ -102,6 +102,10 @@ func Run(o Options, line func(string)) (res Result) {
 	report, linear := r.judge()
 	res.Linear = linear
 	switch {
+	case stuck != "" && len(r.final.Logs) == 0 && r.retains():
+		// Nobody could read where the logs begin: what retention took cannot be told
+		// from what was skipped.
+		res.Exit, res.Why = LivenessBroken, stuck
 	case report.Result() == checker.Failed:
 		f := report.Failures()[0]
 		res.Exit, res.Why = SafetyBroken, f.Name+": "+f.Detail
@@ -129,6 +133,16 @@ func (r *run) judge() (report checker.Report, linear checker.LinearReport) {
 		}
 	}
 	return report, linear
+}
+
+// retains says that some topic lets go of messages.
+func (r *run) retains() bool {
+	for _, t := range r.w.opts.Topics {
+		if t.RetentionBytes > 0 || t.RetentionTime > 0 {
+			return true
+		}
+	}
+	return r.w.opts.Operator.Retention > 0
 }
 
 // phases runs setup, safety, healing and liveness; it returns what was not

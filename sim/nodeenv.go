@@ -97,6 +97,9 @@ func (n *simNode) enter(k kind, content uint64, run func()) {
 
 // start opens the data folder and starts the host.
 func (n *simNode) start() {
+	if n.harm.retired {
+		return // removed for good, by whoever it was to be started again
+	}
 	w := n.w
 	n.boot++
 	n.up, n.paused, n.deferred = true, false, nil

@@ -89,6 +89,17 @@ func within(d time.Duration, f func()) bool {
 	}
 }
 
+// keepHistory writes what was noted so far, unless the whole is written already.
+func (l *load) keepHistory(folder string) error {
+	name := filepath.Join(folder, "history.jsonl")
+	if _, err := os.Stat(name); err == nil {
+		return nil
+	}
+	l.rec.mu.Lock()
+	defer l.rec.mu.Unlock()
+	return writeHistory(name, &l.rec.history, checker.Final{})
+}
+
 func writeHistory(name string, h *checker.History, final checker.Final) error {
 	f, err := os.Create(name)
 	if err != nil {

@@ -74,6 +74,8 @@ type stage struct {
 	rng   *rand.Rand
 	began time.Time
 	undo  []func()
+	// history writes what clients saw so far, for a run that fails before it is judged.
+	history func() error
 }
 
 func (s *stage) say(format string, args ...any) {
@@ -115,6 +117,9 @@ func run(ctx context.Context, o options) (err error) {
 		if err == nil && !o.keep || ctx.Err() != nil {
 			err = errors.Join(err, os.RemoveAll(s.dir))
 			return
+		}
+		if err != nil && s.history != nil {
+			err = errors.Join(err, s.history())
 		}
 		fmt.Println("data, logs and history are kept in", s.dir)
 	}()

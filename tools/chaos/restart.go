@@ -50,12 +50,10 @@ func (s *stage) devRestart(ctx context.Context) error {
 		return err
 	}
 	s.undo = append(s.undo, func() { p.kill() })
-	l := newLoad(s.steady(s.nodes, 2), c, s.seed)
-	if err := l.define(ctx); err != nil {
+	l, err := s.load(ctx, c, s.steady(s.nodes, 2))
+	if err != nil {
 		return err
 	}
-	l.start()
-	s.undo = append(s.undo, func() { l.stopWriters(); l.stopReaders() })
 	n := s.nemesis(l, c)
 	for round := 0; round < 6 && ctx.Err() == nil; round++ {
 		if err := l.awaitProgress(ctx, time.Minute); err != nil {

@@ -26,11 +26,12 @@ func (s *stage) random(ctx context.Context) error {
 	var small string
 	if s.tmpfs {
 		small = filepath.Join(s.dir, "small")
-		undo, err := mountTmpfs(small, smallDisk)
-		if err != nil {
-			return fmt.Errorf("%w; go without by -tmpfs=false", err)
+		if undo, err := mountTmpfs(small, smallDisk); err == nil {
+			s.undo = append(s.undo, undo)
+		} else {
+			s.say("no disk is filled: %v", err)
+			small = ""
 		}
-		s.undo = append(s.undo, undo)
 	}
 	c, err := s.cluster(ctx, s.nodes, smallFlags()...)
 	if err != nil {
@@ -70,18 +71,25 @@ func (s *stage) begin(ctx context.Context, c *cluster, cfg loadConfig) (*load, e
 	if err := c.start(ctx); err != nil {
 		return nil, err
 	}
-	l := newLoad(cfg, c, s.seed)
-	if err := l.define(ctx); err != nil {
-		return nil, err
-	}
-	l.start()
-	s.undo = append(s.undo, func() { l.stopWriters(); l.stopReaders() })
-	if err := l.awaitProgress(ctx, time.Minute); err != nil {
+	l, err := s.load(ctx, c, cfg)
+	if err != nil {
 		return nil, err
 	}
 	s.say("%d nodes, %d partitions of %d replicas, %d producers at %d messages/s", len(c.nodes), partitions,
 		cfg.replicas, cfg.producers, cfg.rate)
 	return l, nil
+}
+
+// load starts a load on a running cluster and waits until messages flow.
+func (s *stage) load(ctx context.Context, c *cluster, cfg loadConfig) (*load, error) {
+	l := newLoad(cfg, c, s.seed)
+	if err := l.define(ctx); err != nil {
+		return nil, err
+	}
+	s.history = func() error { return l.keepHistory(s.dir) }
+	l.start()
+	s.undo = append(s.undo, func() { l.stopWriters(); l.stopReaders() })
+	return l, l.awaitProgress(ctx, time.Minute)
 }
 
 // end heals, stops the load, judges and prints.

@@ -45,15 +45,19 @@ type identity struct {
 	founded bool
 	// refused is why the folder must not be used any more; "" while it may.
 	refused string
+	// node is whose folder this is: under another name it would answer for
+	// replicas that are not its own.
+	node model.NodeID
 }
 
 // Code implements wire.Coder.
 func (i *identity) Code(c *wire.Codec) {
-	c.Version(2)
+	c.Version(3)
 	wire.Uint(c, &i.Disk)
 	wire.Uint(c, &i.Boot)
 	c.Bool(&i.founded)
 	wire.String(c, &i.refused)
+	wire.String(c, &i.node)
 }
 
 // manifest names what recovery starts from.
@@ -203,12 +207,17 @@ func (h *Host) identify() error {
 		if err := h.mustBeEmpty(); err != nil {
 			return err
 		}
-		id.Disk = h.cfg.NewDisk
+		id.Disk, id.node = h.cfg.NewDisk, h.cfg.Core.Self
 	} else if err := wire.Decode(content, &id); err != nil {
 		return &record.Refused{File: identityFile, Cause: err.Error(), Advice: "this build cannot read the folder"}
 	}
 	if id.refused != "" {
 		return &record.Refused{File: identityFile, Cause: id.refused, Advice: wipeAdvice}
+	}
+	if id.node != h.cfg.Core.Self {
+		return &record.Refused{File: identityFile, Cause: fmt.Sprintf("this is the data folder of node %s, not of %s",
+			id.node, h.cfg.Core.Self), Advice: "nothing is wrong with it and nothing was changed: " +
+			"start the node with its own folder, or this folder with its own node's id"}
 	}
 	id.Boot = id.NextBoot(h.cfg.Random)
 	h.identity, h.manifest.self = id, id.Incarnation

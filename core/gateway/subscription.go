@@ -14,6 +14,10 @@ func (g *Gateway) ack(rq *request, c *call.Ack) {
 		g.reply(rq, nil, model.Invalid("up_to", "is empty, and so is offsets; name at least one partition"))
 		return
 	}
+	if err := model.ValidateName("member", string(c.Member)); err != nil {
+		g.reply(rq, nil, err)
+		return
+	}
 	g.subscription(rq, c.Subscription, func(s *model.Subscription, t *model.Topic) {
 		for _, p := range slices.Concat(c.UpTo, c.Offsets) {
 			if int(p.Partition) >= len(t.Partitions) {
@@ -127,6 +131,10 @@ func allFailed(rs []call.AckResult) *model.Error {
 // What of it went to another member meanwhile is that one's: the call fails only
 // if all of it did.
 func (g *Gateway) extendLease(rq *request, c *call.ExtendLease) {
+	if err := model.ValidateName("member", string(c.Member)); err != nil {
+		g.reply(rq, nil, err)
+		return
+	}
 	g.subscription(rq, c.Subscription, func(s *model.Subscription, t *model.Topic) {
 		if len(c.Offsets) == 0 {
 			g.pass(rq, s.Coordinator, &call.Heartbeat{Target: g.targetOf(s), Member: c.Member, Generation: c.Generation})
@@ -148,6 +156,10 @@ func (g *Gateway) extendLease(rq *request, c *call.ExtendLease) {
 }
 
 func (g *Gateway) leave(rq *request, c *call.LeaveSubscription) {
+	if err := model.ValidateName("member", string(c.Member)); err != nil {
+		g.reply(rq, nil, err)
+		return
+	}
 	g.subscription(rq, c.Subscription, func(s *model.Subscription, _ *model.Topic) {
 		g.pass(rq, s.Coordinator, &call.Leave{Target: g.targetOf(s), Member: c.Member})
 	})

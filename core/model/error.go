@@ -99,6 +99,9 @@ func ValidateName(field, name string) *Error {
 	if name == "" {
 		return Invalid(field, "is empty; use 1 to %d of a-z 0-9 . _ -", MaxNameBytes)
 	}
+	if name == "." || name == ".." {
+		return Invalid(field, "is %q, which no path can name; use another", name)
+	}
 	if len(name) > MaxNameBytes {
 		return Invalid(field, "has %d characters; at most %d are allowed", len(name), MaxNameBytes)
 	}

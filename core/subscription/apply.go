@@ -181,6 +181,9 @@ func (s *subscription) fencedAt(g model.Generation, p model.Partition) *model.Er
 	err := model.Reasoned(model.FailedPrecondition, model.ReasonFenced, 0,
 		"partition %d: generation %d is below the fence %d; drop what was delivered and pull again",
 		p, g, s.partitions[p].fence)
+	if g > s.generation {
+		err.Message = fmt.Sprintf("partition %d: generation %d was never given; the current one is %d", p, g, s.generation)
+	}
 	err.Expected = uint64(s.generation)
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"mime"
 	"net/http"
 	"strings"
 
@@ -117,8 +118,16 @@ func verbAndTemplate(rule *annotations.HttpRule) (verb, template string, err err
 	return "", "", fmt.Errorf("pattern %T is not understood", rule.GetPattern())
 }
 
-// ServeHTTP takes JSON, whatever its content type says, and answers with JSON.
+// ServeHTTP takes JSON that says so, and answers with JSON. What a page of any
+// origin may send unasked, a form or plain text, is refused: the browser asks for
+// leave (CORS) only before it sends another content type.
 func (p *path) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); p.body && (err != nil || kind != "application/json") {
+		w.Header().Set("Accept-Post", "application/json")
+		http.Error(w, `{"code":"invalid_argument","message":"send JSON with the header content-type: application/json"}`,
+			http.StatusUnsupportedMediaType)
+		return
+	}
 	res, err := p.call(r)
 	if err != nil {
 		var authored *connect.Error

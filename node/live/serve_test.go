@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"reflect"
 	"strings"
@@ -101,6 +102,17 @@ func TestPlainPathsReachTheSameCalls(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if verb == http.MethodPost {
+			// A page of any origin may send these without asking first.
+			for _, kind := range []string{"", "text/plain", "application/x-www-form-urlencoded"} {
+				req.Header.Set("Content-Type", kind)
+				if status, _ := do(t, req.Clone(t.Context())); status != http.StatusUnsupportedMediaType || asked != "" {
+					t.Errorf("%s of type %q: %d, asked %q", route, kind, status, asked)
+				}
+			}
+			req.Body = io.NopCloser(strings.NewReader("{}"))
+		}
+		req.Header.Set("Content-Type", "application/json; charset=utf-8")
 		if status, body := do(t, req); status != http.StatusOK {
 			t.Errorf("%s: %d %s", route, status, body)
 		}

@@ -106,7 +106,8 @@ func TestPlainPathsReachTheSameCalls(t *testing.T) {
 			// A page of any origin may send these without asking first.
 			for _, kind := range []string{"", "text/plain", "application/x-www-form-urlencoded"} {
 				req.Header.Set("Content-Type", kind)
-				if status, _ := do(t, req.Clone(t.Context())); status != http.StatusUnsupportedMediaType || asked != "" {
+				req.Body = io.NopCloser(strings.NewReader("{}"))
+				if status, _ := do(t, req); status != http.StatusUnsupportedMediaType || asked != "" {
 					t.Errorf("%s of type %q: %d, asked %q", route, kind, status, asked)
 				}
 			}

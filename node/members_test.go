@@ -19,7 +19,8 @@ type writer struct {
 }
 
 func (c *cluster) writer() *writer {
-	return &writer{c: c, producer: must[*call.OpenProducerCallResult](c.t)(c.call("n1", &call.OpenProducerCall{Name: "w"}))}
+	open := must[*call.OpenProducerCallResult](c.t)
+	return &writer{c: c, producer: open(c.call("n1", &call.OpenProducerCall{Name: "w"}))}
 }
 
 func (w *writer) send(via model.NodeID, n int) {

@@ -19,7 +19,7 @@ type nodeCommands struct {
 	List    nodeListCmd    `cmd:"" help:"List nodes with what they hold and lead."`
 	Drain   nodeDrainCmd   `cmd:"" help:"Move everything away from a node, which then can be removed."`
 	Remove  nodeRemoveCmd  `cmd:"" help:"Take a drained node out of the cluster."`
-	Rebuild nodeRebuildCmd `cmd:"" help:"Make a node's replicas anew from the others; with --data, those of a refused folder."`
+	Rebuild nodeRebuildCmd `cmd:"" help:"Make a node's replicas anew; with --data, those of a refused folder."`
 }
 
 // waitFlags are those of commands that begin what takes its time.

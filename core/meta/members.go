@@ -255,7 +255,8 @@ func (s *state) movePartition(r *call.MovePartition) *model.Error {
 			return nil
 		}
 	}
-	return model.Errorf(model.FailedPrecondition, "node %q holds no replica of partition %d of topic %q", r.From, r.Partition, t.Name)
+	return model.Errorf(model.FailedPrecondition, "node %q holds no replica of partition %d of topic %q",
+		r.From, r.Partition, t.Name)
 }
 
 // reportChange records how far a group's leader has carried a change. One that

@@ -122,7 +122,8 @@ func verbAndTemplate(rule *annotations.HttpRule) (verb, template string, err err
 // origin may send unasked, a form or plain text, is refused: the browser asks for
 // leave (CORS) only before it sends another content type.
 func (p *path) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); p.body && (err != nil || kind != "application/json") {
+	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if p.body && (err != nil || kind != "application/json") {
 		w.Header().Set("Accept-Post", "application/json")
 		http.Error(w, `{"code":"invalid_argument","message":"send JSON with the header content-type: application/json"}`,
 			http.StatusUnsupportedMediaType)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
@@ -26,6 +27,7 @@ type nemesis struct {
 	say  func(format string, args ...any)
 	full *node // the node on a small file system; nil: none
 
+	faults    []fault
 	counts    map[string]int
 	failovers []time.Duration
 	rebuilds  []rebuild
@@ -58,16 +60,19 @@ var faults = []fault{
 // run makes faults until ctx ends, and ends with all healed.
 func (n *nemesis) run(ctx context.Context) error {
 	total := 0
-	for _, f := range faults {
+	for _, f := range n.faults {
 		total += f.weight
+	}
+	if total == 0 {
+		return errors.New("-faults names no kind of fault")
 	}
 	for sleep(ctx, 500*time.Millisecond+time.Duration(n.rng.Int64N(int64(2500*time.Millisecond)))) {
 		at := n.rng.IntN(total)
 		k := 0
-		for ; at >= faults[k].weight; k++ {
-			at -= faults[k].weight
+		for ; at >= n.faults[k].weight; k++ {
+			at -= n.faults[k].weight
 		}
-		f := faults[k]
+		f := n.faults[k]
 		if f.name == "full" && n.full == nil {
 			continue
 		}
@@ -401,7 +406,9 @@ func flipIn(dir string, rng *rand.Rand) (where string, err error) {
 }
 
 // lowRoom is what a filled disk has left at least: less than the mark at which a
-// node counts as full, and enough for what others still have it write.
+// node counts as full, and enough for what others have it write until it looks
+// at its disk again and lets go of its reserve. A disk that somebody else fills
+// to the last byte at once ends the node, with a clear message.
 const lowRoom = 20 << 20
 
 // fillOne leaves the node on the small file system without room for a while.

@@ -41,6 +41,7 @@ type options struct {
 	tmpfs    bool
 	bytes    int64
 	pprof    bool
+	faults   string
 }
 
 func main() {
@@ -56,6 +57,7 @@ func main() {
 	flag.BoolVar(&o.tmpfs, "tmpfs", os.Geteuid() == 0, "put one node on a small file system and fill it (needs root)")
 	flag.Float64Var(&gib, "gib", 1, "size of the partition of the scenario big-reopen, in GiB")
 	flag.BoolVar(&o.pprof, "pprof", false, "nodes serve Go's profiles at their port plus 10000")
+	flag.StringVar(&o.faults, "faults", "", "kinds of faults of a random run, such as kill,full; empty: all")
 	flag.Parse()
 	o.bytes = int64(gib * (1 << 30))
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
@@ -150,5 +152,10 @@ func (s *stage) cluster(ctx context.Context, count int, flags ...string) (*clust
 
 // nemesis is one for this stage.
 func (s *stage) nemesis(l *load, c *cluster) *nemesis {
-	return &nemesis{l: l, c: c, rng: s.rng, say: s.say, counts: map[string]int{}}
+	n := &nemesis{l: l, c: c, rng: s.rng, say: s.say, counts: map[string]int{}, faults: faults}
+	if s.faults != "" {
+		chosen := strings.Split(s.faults, ",")
+		n.faults = slices.DeleteFunc(slices.Clone(faults), func(f fault) bool { return !slices.Contains(chosen, f.name) })
+	}
+	return n
 }

@@ -42,6 +42,7 @@ type HarmOptions struct {
 // harm is what was done to one node's disk.
 type harm struct {
 	damaged  bool // durable bytes were changed and the folder is still in use
+	past     bool // the folder is an old copy of itself
 	watching bool // the shard is told how much room there is
 	stopping bool // it said Fatal: nothing it does counts any more
 	retired  bool // it was removed from the cluster, and is stopped for good
@@ -157,7 +158,7 @@ func (n *simNode) watchDisk() {
 // wipe takes the whole folder of a node that is down: it comes back empty.
 func (n *simNode) wipe() {
 	n.w.fault(n.id, kindNotice, "its folder is wiped")
-	n.disk, n.harm.damaged = simdisk.New(), false
+	n.disk, n.harm.damaged, n.harm.past = simdisk.New(), false, false
 	n.w.probe("wiped")
 }
 

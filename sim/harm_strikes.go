@@ -65,7 +65,8 @@ func (m *nemesis) damage(s *stream) func() {
 		return nil
 	}
 	n.crash(m.w.drawUnsynced(s))
-	if !n.corrupt(newStream(how, "damage"), "") {
+	draw := newStream(how, "damage")
+	if !n.corrupt(draw, pick(draw, "journal/", "segments/", "")) {
 		n.start()
 		return nil
 	}
@@ -212,7 +213,7 @@ func (m *nemesis) setBack(s *stream) func() {
 func (n *simNode) setBackTo(old *simdisk.Disk) {
 	old.Crash(simdisk.CrashMode{Keep: simdisk.KeepAll}, nil)
 	old.Heal()
-	n.disk, n.harm.damaged = old, true
+	n.disk, n.harm.damaged, n.harm.past = old, true, true
 	n.w.fault(n.id, kindNotice, "its folder is an old copy")
 	n.w.probe("set back")
 }

@@ -25,6 +25,13 @@ type invariants struct {
 	leaders map[leadership]bool // already checked
 	// seen is each live node's replicas as last looked at, by node and group.
 	seen []map[model.GroupID]*lastLook
+	// ends is the last durable entry of each replica's log, as last looked at.
+	ends map[logOf]uint64
+}
+
+type logOf struct {
+	group   model.GroupID
+	replica model.ReplicaID
 }
 
 type leadership struct {
@@ -45,6 +52,7 @@ type lastLook struct {
 
 func newInvariants(w *World) *invariants {
 	return &invariants{w: w, watch: checker.NewInvariants(), leaders: map[leadership]bool{},
+		ends: map[logOf]uint64{},
 		seen: make([]map[model.GroupID]*lastLook, w.opts.Nodes)}
 }
 
@@ -75,9 +83,7 @@ func (v *invariants) replica(n *simNode, r *replica.Replica) {
 	if look == nil || look.replica != view.Replica { // a node's replica may be replaced while it runs
 		look = &lastLook{replica: view.Replica, terms: map[uint64]uint64{}}
 		v.seen[n.index][view.Group] = look
-		if n.harm.damaged {
-			v.watch.Damaged(view.Group, view.Replica)
-		}
+		v.kept(n, &view)
 		v.judge(n, v.watch.Started(view.Group, view.Replica, view.DurableTerm, model.ReplicaID(view.DurableVote)))
 		look.durableTerm, look.durableFor = view.DurableTerm, view.DurableVote
 	}
@@ -90,6 +96,21 @@ func (v *invariants) replica(n *simNode, r *replica.Replica) {
 		look.applied = view.Applied
 		v.machine(n, &view)
 	}
+}
+
+// kept: a restart finds the log that was durable. Damage makes it refuse the
+// folder, or leaves it all; only a folder set back has forgotten.
+func (v *invariants) kept(n *simNode, view *replica.View) {
+	key := logOf{view.Group, view.Replica}
+	end, known := v.ends[key]
+	switch {
+	case n.harm.past:
+		v.watch.Damaged(view.Group, view.Replica)
+	case known && view.Last < end:
+		v.w.violate("durable log kept over a restart", "%s group %d: its log ends at entry %d; entry %d was durable", n.id,
+			view.Group, view.Last, end)
+	}
+	delete(v.ends, key)
 }
 
 // progress: term, commit and applied never go back within a boot, nothing is
@@ -124,6 +145,7 @@ func (v *invariants) log(n *simNode, r *replica.Replica, view *replica.View, loo
 		delete(look.terms, i)
 	}
 	look.last = view.Last
+	v.ends[logOf{view.Group, view.Replica}] = view.Last
 	for i := max(look.checked+1, view.First); i <= min(view.Applied, view.Last); i++ {
 		term, data, ok := r.Entry(i)
 		if !ok {

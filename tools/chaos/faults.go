@@ -350,6 +350,11 @@ func (n *nemesis) setAside(ctx context.Context, x *node, p *process) error {
 	return nil
 }
 
+// idle says that a file has no content that counts.
+func idle(name string) bool {
+	return strings.HasSuffix(name, "LOCK") || strings.HasSuffix(name, "RESERVE")
+}
+
 // flipIn flips one bit of one file below a data folder and says where.
 func flipIn(dir string, rng *rand.Rand) (where string, err error) {
 	type candidate struct {
@@ -382,7 +387,7 @@ func flipIn(dir string, rng *rand.Rand) (where string, err error) {
 			files[i].size -= spareTail
 		}
 	}
-	files = slices.DeleteFunc(files, func(f candidate) bool { return f.size <= 0 || strings.HasSuffix(f.name, "LOCK") })
+	files = slices.DeleteFunc(files, func(f candidate) bool { return f.size <= 0 || idle(f.name) })
 	if len(files) == 0 {
 		return "no file at all", nil
 	}

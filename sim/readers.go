@@ -52,6 +52,9 @@ func (r *run) startSeeker(ref string, t TopicOptions, every time.Duration) {
 		case 1:
 			q.To = model.Start{Kind: model.StartTime,
 				Time: epoch + model.Wall(c.rand.between(0, r.w.loop.now+time.Second))}
+			if t := r.rec.someTime(t.Name, c.rand); t != 0 {
+				q.To.Time = t
+			}
 		case 2:
 			q.To.Kind = model.StartEarliest
 			q.Partitions = []model.Partition{model.Partition(c.rand.IntN(int(t.Partitions)))}

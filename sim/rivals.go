@@ -75,12 +75,16 @@ func (r *run) startRivals(topic string, every time.Duration) {
 	})
 }
 
+// keepsFor is within what time a quiet partition lets go of everything: twice the
+// longest retention of a run, to roll and then to expire, and some seconds.
+const keepsFor = 45 * time.Second
+
 // keeps says which partition still holds messages that are older than its topic
 // keeps them, although nothing is published any more. Where clocks differ nothing
 // need expire: a leader whose clock is not trusted deletes nothing.
 func (r *run) keeps() string {
 	o := &r.w.opts
-	if o.Clock.MaxOffset > 0 || o.Faults.Jump > 0 {
+	if o.Clock.MaxOffset > 100*time.Millisecond || o.Faults.Jump > 0 {
 		return ""
 	}
 	cat, why := r.w.catalog()

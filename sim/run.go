@@ -314,7 +314,7 @@ func (r *run) liveness() string {
 	if stuck := r.readBack(c); stuck != "" {
 		return stuck
 	}
-	if stuck := r.eventually(2*time.Minute, r.keeps); stuck != "" {
+	if stuck := r.eventually(keepsFor, r.keeps); stuck != "" {
 		return stuck
 	}
 	return r.eventually(within, r.w.diverging)

@@ -249,6 +249,32 @@ func (g *Gateway) topic(rq *request, name string, then func(*model.Topic)) {
 	})
 }
 
+// partition finds a topic that has the partition. The caller may know more than
+// this node: one unknown here is looked for again after a refresh.
+func (g *Gateway) partition(rq *request, name string, p model.Partition, then func(*model.Topic)) {
+	g.topic(rq, name, func(t *model.Topic) {
+		if int(p) < len(t.Partitions) {
+			then(t)
+			return
+		}
+		g.refresh(rq, func(err *model.Error) {
+			if err != nil {
+				g.reply(rq, nil, err)
+				return
+			}
+			t, ok := g.h.Catalog().Topic(name)
+			switch {
+			case !ok:
+				g.reply(rq, nil, model.TopicNotFound(g.h.Catalog(), name))
+			case int(p) >= len(t.Partitions):
+				g.reply(rq, nil, noPartition(p, 0, t))
+			default:
+				then(t)
+			}
+		})
+	})
+}
+
 // subscription finds a subscription in the same way, with its topic.
 func (g *Gateway) subscription(rq *request, ref string, then func(*model.Subscription, *model.Topic)) {
 	if _, _, err := model.SplitRef("subscription", ref); err != nil {

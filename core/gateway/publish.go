@@ -24,7 +24,11 @@ func (g *Gateway) publish(rq *request, c *call.Publish) {
 		g.reply(rq, nil, model.Invalid("messages", "is empty; send at least one"))
 		return
 	}
-	g.topic(rq, c.Topic, func(t *model.Topic) {
+	find := g.topic
+	if c.HasPartition {
+		find = func(rq *request, name string, then func(*model.Topic)) { g.partition(rq, name, c.Partition, then) }
+	}
+	find(rq, c.Topic, func(t *model.Topic) {
 		total := 0
 		for i := range c.Messages {
 			m := &c.Messages[i]
@@ -197,11 +201,7 @@ func (g *Gateway) publishBatch(rq *request, c *call.PublishBatch) {
 		g.reply(rq, nil, model.Invalid("batch", "has %d bytes; at most %d are allowed", len(v), model.MaxRequestBytes))
 		return
 	}
-	g.topic(rq, c.Topic, func(t *model.Topic) {
-		if int(c.Partition) >= len(t.Partitions) {
-			g.reply(rq, nil, noPartition(c.Partition, v.MapVersion(), t))
-			return
-		}
+	g.partition(rq, c.Topic, c.Partition, func(t *model.Topic) {
 		for i := range int(v.Count()) {
 			if _, n := v.Entry(i); int(n) > maxMessage(t) {
 				g.reply(rq, nil, model.Invalid(fmt.Sprintf("batch.messages[%d]", i),
@@ -243,12 +243,7 @@ func bytesOr(n uint32) uint32 {
 
 // fetch reads without a subscription, at the leader.
 func (g *Gateway) fetch(rq *request, c *call.Fetch) {
-	g.topic(rq, c.Topic, func(t *model.Topic) {
-		if int(c.Partition) >= len(t.Partitions) {
-			g.reply(rq, nil, model.Invalid("partition", "is %d; topic %q has %d, counted from 0",
-				c.Partition, t.Name, len(t.Partitions)))
-			return
-		}
+	g.partition(rq, c.Topic, c.Partition, func(t *model.Topic) {
 		wait := g.readWait(rq, c.Wait)
 		req := &call.Read{Offset: c.Offset, MaxBytes: bytesOr(c.MaxBytes), Wait: wait, Leader: true}
 		g.ask(rq, t.Partitions[c.Partition], req, wait, func(resp call.Response, err *model.Error) {

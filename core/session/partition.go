@@ -10,6 +10,7 @@ import (
 
 // outgoing is a batch on its way. Once sent, its messages and sequence are fixed.
 type outgoing struct {
+	ordinal    uint64 // among the partition's batches, once sent
 	messages   []pending
 	bytes      int
 	since      model.Mono // its first message's
@@ -44,6 +45,7 @@ type partition struct {
 	number     model.Partition
 	epoch      model.Epoch
 	sequence   model.Sequence // of the next batch sent for the first time
+	batches    uint64         // sent for the first time so far
 	queue      []*outgoing
 	filling    *outgoing // open for more messages
 	inFlight   int
@@ -69,18 +71,27 @@ func (q *partition) next(p *Producer) (*outgoing, model.Mono) {
 			return nil, model.Never
 		case b.sent:
 			return b, b.retryAt
-		case q.recovering:
+		case q.recovering || q.stretched():
 			return nil, model.Never
 		}
 		return b, 0
 	}
 	switch {
-	case q.filling == nil || q.recovering:
+	case q.filling == nil || q.recovering || q.stretched():
 		return nil, model.Never
 	case p.flush:
 		return q.filling, 0
 	}
 	return q.filling, q.filling.due
+}
+
+// maxStretch bounds how many batches go out after one that is not decided yet. A
+// partition remembers the last model.ProducerMemory batches of a producer: the
+// retry of an older one could not be told from a new one any more.
+const maxStretch = model.ProducerMemory / 2
+
+func (q *partition) stretched() bool {
+	return len(q.queue) > 0 && q.queue[0].sent && q.batches-q.queue[0].ordinal >= maxStretch
 }
 
 func (q *partition) seal() {
@@ -143,6 +154,8 @@ func (p *Producer) send(now model.Mono, q *partition, b *outgoing) Send {
 	}
 	if !b.sent {
 		b.sent = true
+		b.ordinal = q.batches
+		q.batches++
 		b.sequence = q.sequence
 		q.sequence += model.Sequence(len(b.messages))
 	}

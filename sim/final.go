@@ -13,7 +13,16 @@ import (
 // readBack reads every partition's log and every cursor through the front door:
 // the final state that the verdicts compare the history with.
 func (r *run) readBack(c *client) string {
-	for _, t := range r.w.opts.Topics {
+	// All there are: an operator's creation that was given up may have come after
+	// the deletion of what it made.
+	var topics []model.Topic
+	listed := r.must(c, &call.ListTopics{}, func(result call.ClientResult) {
+		topics = result.(*call.ListTopicsResult).Topics
+	})
+	if stuck := r.eventually(r.w.opts.Liveness, unless(listed, "listing the topics")); stuck != "" {
+		return stuck
+	}
+	for _, t := range topics {
 		for p := range t.Partitions {
 			log, stuck := r.readLog(c, t.Name, model.Partition(p))
 			if stuck != "" {

@@ -86,6 +86,9 @@ func (n *simNode) notStarted(err error) {
 	case injected(err):
 		w.fault(n.id, kindNotice, "does not start: %v", err)
 		w.probe("start failed by the disk")
+		// After a failed sync the kernel may show what is not on the disk, and say
+		// that a later sync succeeded: the machine is started anew, not the process.
+		n.dying(w.drawUnsynced(w.harms))
 		if w.nemesis != nil {
 			n.startIn(500 * time.Millisecond)
 		}

@@ -15,8 +15,12 @@ func (g *Gateway) change(rq *request, req call.Request, then func()) {
 		}
 		version := resp.(*call.Done).MapVersion
 		g.waitCatalog(rq, version, func(err *model.Error) {
-			if err != nil {
-				g.reply(rq, nil, err)
+			if _, known := req.(*call.CreateSubscription); err != nil && known {
+				g.reply(rq, nil, model.Reasoned(model.Unavailable, model.ReasonUnknownOutcome, retryPause,
+					"the subscription was made, but this node has not caught up with it; ask for the same again"))
+				return
+			} else if err != nil {
+				g.reply(rq, &call.Done{MapVersion: version}, nil) // made it is, whatever this node knows
 				return
 			}
 			then()

@@ -1,7 +1,8 @@
 // Package disk is the border to durable storage: what the host may ask of a
 // file system, a journal engine and a blob store, and what it may rely on after
 // a crash. Implementations: disk/osdisk (real files), sim/simdisk (in memory,
-// with crash semantics), disk/journal (tidwall/wal).
+// with crash semantics), disk/journal (our own writer and tidwall/wal, over one
+// format).
 package disk
 
 import (

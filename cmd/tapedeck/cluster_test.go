@@ -20,6 +20,7 @@ import (
 
 	tapedeckv1 "github.com/tapedeck/tapedeck/api/tapedeck/v1"
 	"github.com/tapedeck/tapedeck/api/tapedeck/v1/tapedeckv1connect"
+	"github.com/tapedeck/tapedeck/disk/journal"
 )
 
 // startTestCluster starts a cluster on free ports; it is stopped with the test.
@@ -34,7 +35,7 @@ func startTestCluster(t *testing.T, nodes int, dir string) *cluster {
 
 func startTestClusterAt(t *testing.T, addresses []string, dir string) *cluster {
 	t.Helper()
-	c, err := startCluster(addresses, dir, []string{"localhost"}, slog.New(slog.DiscardHandler))
+	c, err := startCluster(addresses, clusterData{dir, journal.Own}, []string{"localhost"}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 
 	tapedeckv1 "github.com/tapedeck/tapedeck/api/tapedeck/v1"
 	"github.com/tapedeck/tapedeck/api/tapedeck/v1/tapedeckv1connect"
+	"github.com/tapedeck/tapedeck/disk/journal"
 )
 
 // demoCmd shows the broker at work, and fails if anything is not as claimed.
@@ -52,7 +53,7 @@ func (c *demoCmd) Run(ctx context.Context, std *stdio) (err error) {
 	}
 	d := &demo{out: std.Out, published: map[string][]string{}}
 	d.say("Starting three nodes in this process, with their data in a temporary folder.")
-	if d.cluster, err = startCluster(addresses, "", nil, log); err != nil {
+	if d.cluster, err = startCluster(addresses, clusterData{journal: journal.Own}, nil, log); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, d.cluster.stop(5*time.Second)) }()

@@ -41,7 +41,7 @@ func (c *devCmd) Run(ctx context.Context, std *stdio) error {
 	if len(origins) == 0 {
 		origins = []string{"localhost"}
 	}
-	cl, err := startCluster(addresses, c.Data, origins, c.logger(std.Err))
+	cl, err := startCluster(addresses, clusterData{c.Data, c.Journal}, origins, c.logger(std.Err))
 	if err != nil {
 		return err
 	}
@@ -94,15 +94,21 @@ type cluster struct {
 	done   chan struct{} // closed by stop
 }
 
-// startCluster starts one node per address with data in folders of dir, or of a
-// temporary folder.
-func startCluster(addresses []string, dir string, origins []string, log *slog.Logger) (_ *cluster, err error) {
+// clusterData is where the nodes of a cluster keep their data, and by which engine.
+type clusterData struct {
+	dir     string // empty: a temporary folder
+	journal string
+}
+
+// startCluster starts one node per address, with data in folders of data's.
+func startCluster(addresses []string, data clusterData, origins []string, log *slog.Logger) (_ *cluster, err error) {
 	c := &cluster{failed: make(chan *localNode, len(addresses)), down: map[*localNode]bool{}, done: make(chan struct{})}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, c.stop(time.Second))
 		}
 	}()
+	dir := data.dir
 	if dir == "" {
 		if c.temp, err = os.MkdirTemp("", "tapedeck-"); err != nil {
 			return nil, fmt.Errorf("make a temporary folder: %w", err)
@@ -124,7 +130,7 @@ func startCluster(addresses []string, dir string, origins []string, log *slog.Lo
 	for i, l := range listeners {
 		n, err := startNode(live.Config{
 			ID: peers[i].ID, Peers: peers, Listener: l, AllowedOrigins: origins, Log: log,
-		}, filepath.Join(dir, string(peers[i].ID)))
+		}, filepath.Join(dir, string(peers[i].ID)), data.journal)
 		if err != nil {
 			closeAll(listeners[i:])
 			return nil, err

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"io/fs"
 	"log/slog"
 	"net"
@@ -12,15 +13,17 @@ import (
 	"time"
 
 	"github.com/tapedeck/tapedeck/core/model"
+	"github.com/tapedeck/tapedeck/disk/journal"
 	"github.com/tapedeck/tapedeck/node/live"
 )
 
 // restartable is a node of a test cluster that can be started again at its place.
 type restartable struct {
-	t     *testing.T
-	dir   string
-	peers []model.Node
-	self  model.Node
+	t       *testing.T
+	dir     string
+	journal string // engine; empty: own
+	peers   []model.Node
+	self    model.Node
 }
 
 func (r *restartable) start() (*localNode, error) {
@@ -29,7 +32,7 @@ func (r *restartable) start() (*localNode, error) {
 		r.t.Fatal(err)
 	}
 	n, err := startNode(live.Config{ID: r.self.ID, Peers: r.peers, Listener: l,
-		Log: slog.New(slog.DiscardHandler)}, r.dir)
+		Log: slog.New(slog.DiscardHandler)}, r.dir, cmp.Or(r.journal, journal.Own))
 	if err != nil {
 		_ = l.Close()
 	}
@@ -152,5 +155,43 @@ func TestRebuildNeedsAStoppedNodeAndAFolder(t *testing.T) {
 	if code, said := tapedeck(t, "", "node", "rebuild", "--yes", "--data", filepath.Join(dir, "no")); code != 1 ||
 		!strings.Contains(said, "no folder") {
 		t.Fatalf("%d %s", code, said)
+	}
+}
+
+// TestEitherJournalEngineGoesOnWithTheOthersFolder: one node, started four times
+// with the engines in turns, stopped and killed. What was acknowledged is there
+// each time, and more is taken.
+func TestEitherJournalEngineGoesOnWithTheOthersFolder(t *testing.T) {
+	dir := t.TempDir()
+	c := startTestCluster(t, 1, dir)
+	caller{t, c.nodes[0].URL()}.call("/v1/topics", `{"name":"orders","partitions":1,"replicas":1}`)
+	n := lastOf(t, c, dir)
+	for i, engine := range []string{journal.Tidwall, journal.Own, journal.Tidwall, journal.Own} {
+		n.journal = engine
+		node, err := n.start()
+		if err != nil {
+			t.Fatalf("start %d with %s: %v", i, engine, err)
+		}
+		if err := node.WaitReady(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		call := caller{t, node.URL()}
+		call.call("/v1/topics/orders/publish", `{"topic":"orders","messages":[{"payload":"dg=="}]}`)
+		got := call.call("/v1/topics/orders/fetch", `{"topic":"orders","partition":0,"offset":"0"}`)
+		if messages := got["messages"].([]any); len(messages) != i+1 {
+			t.Fatalf("start %d with %s: fetched %v", i, engine, got)
+		}
+		if i%2 == 0 {
+			node.kill()
+		} else if err := node.shutdown(10 * time.Second); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if code, said := tapedeck(t, "", "verify", "--data", n.dir); code != 0 {
+		t.Fatalf("%d %s", code, said)
+	}
+	n.journal = "nonsense"
+	if _, err := n.start(); err == nil || !strings.Contains(err.Error(), "choose own or tidwall") {
+		t.Fatalf("an engine that does not exist: %v", err)
 	}
 }

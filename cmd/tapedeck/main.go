@@ -60,7 +60,9 @@ func parserOptions() []kong.Option {
 			"dev_data_help": "Folder to keep the data in; without it a temporary one is used and removed at the end.",
 			"seek_help": "earliest, latest, a moment (RFC 3339), a while ago (10m), an offset (0), " +
 				"or offsets by partition (0:17,1:5).",
-			"disk_low_help":  "Room on the disk below which publishes are refused.",
+			"disk_low_help": "Room on the disk below which publishes are refused.",
+			"journal_help": "Who writes the journal's files: own (this program) or tidwall (a library, slower). " +
+				"A data folder may be opened by either after the other.",
 			"segment_help":   "Size at which a partition's file is closed; retention takes whole files.",
 			"disk_high_help": "Room from which on they are taken again.",
 			"peers_help":     "Every node of the cluster, this one too.",

@@ -60,6 +60,42 @@ func TestFlagsWinOverEnvironmentOverFile(t *testing.T) {
 	}
 }
 
+func TestTheJournalEngineIsChosen(t *testing.T) {
+	args := func(command string) []string {
+		if command == "serve" {
+			return []string{"serve", "--id", "n1", "--data", "x", "--peers", "n1=h1:1"}
+		}
+		return []string{command}
+	}
+	of := func(command string, options ...string) string {
+		r, err := parsed(t, append(options, args(command)...)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if command == "serve" {
+			return r.Serve.Journal
+		}
+		return r.Dev.Journal
+	}
+	file := configFile(t, "journal: tidwall\n")
+	for _, command := range []string{"serve", "dev"} {
+		if got := of(command); got != "own" {
+			t.Errorf("%s takes %s by itself", command, got)
+		}
+		if got := of(command, "--config", file); got != "tidwall" {
+			t.Errorf("%s takes %s with a file that says tidwall", command, got)
+		}
+	}
+	t.Setenv("TAPEDECK_JOURNAL", "own")
+	if got := of("serve", "--config", file); got != "own" {
+		t.Errorf("serve takes %s though the environment says own", got)
+	}
+	if _, err := parsed(t, append(args("serve"), "--journal", "bolt")...); err == nil ||
+		!strings.Contains(err.Error(), "own") {
+		t.Errorf("an engine that does not exist: %v", err)
+	}
+}
+
 func TestANameInTheFileThatNoFlagHasIsRefused(t *testing.T) {
 	for _, text := range []string{"nodse: 2\n", "dev:\n  peers: x\n", "- a list\n"} {
 		if _, err := parsed(t, "--config", configFile(t, text), "dev"); err == nil {

@@ -27,6 +27,7 @@ type nodeFlags struct {
 	LogLevel      string        `help:"debug, info, warn or error." enum:"debug,info,warn,error" default:"${log_level}"`
 	LogFormat     string        `help:"text or json." enum:"text,json" default:"text"`
 	DrainTimeout  time.Duration `help:"How long calls under way may take to end at a stop." default:"10s"`
+	Journal       string        `help:"${journal_help}" enum:"own,tidwall" default:"own"`
 }
 
 // logger writes to w as the flags say.
@@ -90,7 +91,7 @@ func (c *serveCmd) Run(ctx context.Context, std *stdio) error {
 		Limits: core.Limits{
 			FreeLow: uint64(c.DiskLow), FreeHigh: uint64(c.DiskHigh), SegmentBytes: int64(c.Segment),
 		},
-	}, c.Data)
+	}, c.Data, c.Journal)
 	if err != nil {
 		_ = l.Close()
 		return err
@@ -116,14 +117,21 @@ type localNode struct {
 	fs *osdisk.FS
 }
 
-// startNode opens the data folder dir and starts a node on it. On an error the
-// caller still owns the listener.
-func startNode(cfg live.Config, dir string) (*localNode, error) {
+// startNode opens the data folder dir and starts a node on it, with the journal
+// engine of the given name. On an error the caller still owns the listener.
+func startNode(cfg live.Config, dir, engine string) (*localNode, error) {
+	written, err := journal.Named(engine, filepath.Join(dir, "journal"))
+	if err != nil {
+		return nil, fmt.Errorf("--journal: %w", err)
+	}
 	fs, err := osdisk.Open(dir)
 	if err != nil {
 		return nil, err
 	}
-	cfg.FS, cfg.Journal = fs, journal.New(filepath.Join(dir, "journal"))
+	cfg.FS, cfg.Journal = fs, written
+	if cfg.Log != nil {
+		cfg.Log.Info("opening", "node", cfg.ID, "data", dir, "journal", engine)
+	}
 	n, err := live.Start(cfg)
 	if err != nil {
 		_ = fs.Close()

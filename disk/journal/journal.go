@@ -10,7 +10,8 @@
 // New writes the files by itself: what came since the last sync goes out in one
 // write, from one buffer. NewTidwall has the library write them, which copies
 // each frame three times more and keeps the newest files in memory; it is there
-// to hold the other one against.
+// to hold the other one against. Since format and rule are one, a folder that the
+// one wrote is gone on with by the other.
 //
 // Duties of both:
 //   - a folder's entry is durable before anything is written to the file behind
@@ -62,6 +63,23 @@ type Engine struct {
 	library bool
 	lock    *os.File
 	log     *wal.Log // of the open generation, if the library writes it
+}
+
+// Names of the engines, as a configuration gives them.
+const (
+	Own     = "own"     // New
+	Tidwall = "tidwall" // NewTidwall
+)
+
+// Named is the engine of a name over a folder, which need not exist yet.
+func Named(name, dir string) (*Engine, error) {
+	switch name {
+	case Own:
+		return New(dir), nil
+	case Tidwall:
+		return NewTidwall(dir), nil
+	}
+	return nil, fmt.Errorf("there is no journal engine %q; choose %s or %s", name, Own, Tidwall)
 }
 
 // New is an engine over a folder, which need not exist yet. It writes the files

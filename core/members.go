@@ -71,7 +71,7 @@ func (s *Shard) carry(m *member) {
 			}
 		}
 	}
-	switch m.r.Carry(c, s.folderGone(c.Add)) {
+	switch m.r.Carry(c, c.Canceled || s.folderGone(c.Add)) {
 	case replica.ChangeRemoved:
 		m.reportAt = s.now.Mono.Add(reportEvery)
 		s.askMeta(&call.ReportChange{Group: m.id, Change: c.ID, Removed: true})

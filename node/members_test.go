@@ -168,6 +168,41 @@ func TestFourthNodeJoinsTakesAPartitionAndAnotherLeaves(t *testing.T) {
 	}
 }
 
+// A node that dies for good while a partition is on its way to it can be drained
+// and removed: the partition stays where it is.
+func TestANodeDiesForGoodWhileAPartitionMovesToIt(t *testing.T) {
+	c := newCluster(t, 3, small())
+	c.createTopic("orders", 1, 3)
+	w := c.writer()
+	w.send("n1", 40)
+	c.add("n4")
+	c.until("n4 to be part of the cluster", func() bool {
+		return c.nodes["n4"].host.Shard().Catalog() != nil && c.settled("n1") && len(c.nodes["n1"].host.Shard().Nodes()) == 4
+	})
+	c.crash("n4")
+	must[*call.Done](t)(c.call("n1", &call.Admin{Request: &call.MovePartition{Topic: "orders", From: "n2", To: "n4"}}))
+	w.send("n3", 20)
+	if c.settled("n1") {
+		t.Fatal("the partition moved to a node that is down")
+	}
+	must[*call.Done](t)(c.call("n1", &call.Admin{Request: &call.DrainNode{Node: "n4"}}))
+	c.until("n4 to hold nothing", func() bool {
+		for _, g := range c.nodes["n1"].host.Shard().Catalog().Groups() {
+			if g.Change.ID != 0 {
+				return false
+			}
+		}
+		return true
+	})
+	must[*call.Done](t)(c.call("n1", &call.Admin{Request: &call.RemoveNode{Node: "n4"}}))
+	c.until("n4 to be gone", func() bool { return len(c.nodes["n1"].host.Shard().Nodes()) == 3 && c.settled("n1") })
+	w.send("n2", 20)
+	w.check("n3")
+	if got := c.nodesOf("n2"); !slices.Equal(got, []model.NodeID{"n1", "n2", "n3"}) {
+		t.Fatalf("in the end the partition is on %v", got)
+	}
+}
+
 func TestRebuildReplacesEveryReplicaOfANode(t *testing.T) {
 	c := newCluster(t, 3, small())
 	c.createTopic("orders", 1, 3)

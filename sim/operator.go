@@ -240,7 +240,9 @@ func (o *operator) join(s *stream) func() {
 }
 
 // remove drains and removes a node, and stops it once meta has let go of it.
-// That goes on when everything is healed: it has to come to an end.
+// That goes on when everything is healed: it has to come to an end. A node whose
+// request to join was on its way while it was removed is known again afterwards,
+// as a new one: a person sees it in the list and removes it once more.
 func (o *operator) remove(n *simNode) {
 	w := o.r.w
 	cat, why := w.catalog()
@@ -250,17 +252,36 @@ func (o *operator) remove(n *simNode) {
 	case why != "":
 		again()
 	case !slices.ContainsFunc(cat.Nodes(), listed):
-		w.retire(n)
+		if !n.harm.retired {
+			w.retire(n)
+		}
 		o.leaving = nil
+		w.loop.after(2*time.Second, func() { o.keepOut(n) })
 	default:
 		o.try(&call.Admin{Request: &call.DrainNode{Node: n.id}}, func(err *model.Error) {
 			if err != nil && err.Code == model.FailedPrecondition {
 				o.say("%s stays: %v", n.id, err)
 				o.leaving = nil
+				w.engage(n)
 				return
 			}
 			o.try(&call.Admin{Request: &call.RemoveNode{Node: n.id}}, func(*model.Error) { again() })
 		})
+	}
+}
+
+// keepOut looks after a removed node's name: if meta knows it again, it is removed again.
+func (o *operator) keepOut(n *simNode) {
+	cat, why := o.r.w.catalog()
+	again := why == "" && slices.ContainsFunc(cat.Nodes(), func(m *model.Node) bool { return m.ID == n.id })
+	switch {
+	case !n.harm.retired:
+	case again && o.leaving == nil:
+		o.r.w.probe("a removed node joined again")
+		o.leaving = n
+		o.remove(n)
+	default:
+		o.r.w.loop.after(2*time.Second, func() { o.keepOut(n) })
 	}
 }
 
@@ -361,6 +382,14 @@ func (w *World) retire(n *simNode) {
 	n.crash(keepUnsynced)
 	n.harm.retired, n.harm.damaged = true, false
 	w.retired = true
+}
+
+// engage starts a retired node again, that is to stay.
+func (w *World) engage(n *simNode) {
+	if n.harm.retired {
+		n.harm.retired = false
+		n.start()
+	}
 }
 
 // peersOf lists the nodes that a node is configured with: the founders, or, for

@@ -59,6 +59,7 @@ func CodeGroup(c *wire.Codec, g *model.Group) {
 	codeReplica(c, &g.Change.Add)
 	wire.Uint(c, &g.Change.Remove)
 	c.Bool(&g.Change.Removed)
+	c.Bool(&g.Change.Canceled)
 }
 
 func codeReplica(c *wire.Codec, r *model.Replica) {

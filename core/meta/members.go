@@ -80,18 +80,34 @@ func (s *state) startNeed(g *model.Group, load *load) {
 			}
 			s.startChange(g, model.Replica{}, r.ID)
 			return
+		case n.Draining && g.Kind != model.GroupMeta && s.moveAway(g, r, load):
+			return
 		case n.Disk != r.Disk:
 			s.startChange(g, model.Replica{Node: n.ID, Disk: n.Disk, Learner: r.Learner}, r.ID)
 			return
-		case n.Draining && g.Kind != model.GroupMeta:
-			if to := s.roomFor(g, load); to != nil {
-				s.startChange(g, model.Replica{Node: to.ID, Disk: to.Disk}, r.ID)
-				return
-			}
 		}
 	}
 	if g.Kind == model.GroupMeta && voters(g) < minMetaVoters {
 		s.promote(g, 0)
+	}
+}
+
+// moveAway begins to replace a replica on another node, if one has room.
+func (s *state) moveAway(g *model.Group, r model.Replica, load *load) bool {
+	to := s.roomFor(g, load)
+	if to != nil {
+		s.startChange(g, model.Replica{Node: to.ID, Disk: to.Disk}, r.ID)
+	}
+	return to != nil
+}
+
+// cancel asks the leader of a group to give up a replica that is on its way to a
+// node that is to hold none: the node may never come to make it.
+func (s *state) cancel(g *model.Group, n model.NodeID) {
+	if g.Change.ID != 0 && g.Change.Add.Node == n && !g.Change.Canceled {
+		c := *g
+		c.Change.Canceled = true
+		s.putGroup(&c)
 	}
 }
 
@@ -157,6 +173,7 @@ func (s *state) drainNode(r *call.DrainNode) *model.Error {
 	n.Draining = !r.Undo
 	s.putNode(&n)
 	if r.Undo {
+		s.startNeeds()
 		return nil
 	}
 	for _, g := range s.groups {
@@ -165,6 +182,11 @@ func (s *state) drainNode(r *call.DrainNode) *model.Error {
 			return model.Errorf(model.FailedPrecondition,
 				"node %q cannot be drained: a group has %d replicas and only %d other nodes take new ones; add a node first",
 				n.ID, len(g.Replicas), s.openNodes()-1)
+		}
+	}
+	for _, g := range s.groups {
+		if g.Kind != model.GroupMeta {
+			s.cancel(g, n.ID)
 		}
 	}
 	s.startNeeds()
@@ -200,7 +222,9 @@ func (s *state) removeNode(r *call.RemoveNode) *model.Error {
 	n := *old
 	n.Leaving = true
 	s.putNode(&n)
+	s.cancel(meta, n.ID)
 	s.startNeeds()
+	s.dropLeft()
 	return nil
 }
 
@@ -297,15 +321,16 @@ func (s *state) reportChange(r *call.ReportChange) *model.Error {
 	}
 	s.putGroup(&g)
 	if g.ID == model.MetaGroup {
-		s.dropLeft(&g)
+		s.dropLeft()
 	}
 	s.startNeeds()
 	return nil
 }
 
-// giveUp ends a change whose new replica was to be in a folder that is no more.
-// The group stays as it was, and what it needs is begun anew; a node that was
-// joining gets its replica of meta in the folder it has now.
+// giveUp ends a change whose new replica was to be in a folder that is no more, or
+// on a node that is to hold none. The group stays as it was, and what it needs is
+// begun anew; a node that was joining gets its replica of meta in the folder it
+// has now, and where the old replica is out already another takes its place.
 func (s *state) giveUp(g *model.Group) {
 	c := g.Change
 	g.Change = model.Change{}
@@ -315,9 +340,14 @@ func (s *state) giveUp(g *model.Group) {
 		s.startChange(g, model.Replica{Node: n.ID, Disk: n.Disk, Learner: c.Add.Learner}, 0)
 	}
 	s.startNeeds()
+	if now, _ := s.Group(g.ID); ok && c.Removed && now.Change.ID == 0 {
+		s.startChange(now, model.Replica{Node: n.ID, Disk: n.Disk, Learner: c.Add.Learner}, c.Remove)
+	}
+	s.dropLeft()
 }
 
 // dropLeft forgets nodes that were leaving and hold nothing any more.
-func (s *state) dropLeft(meta *model.Group) {
+func (s *state) dropLeft() {
+	meta, _ := s.Group(model.MetaGroup)
 	s.nodes = drop(s.nodes, func(n *model.Node) bool { return n.Leaving && !holds(meta, n.ID) })
 }

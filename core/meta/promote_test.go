@@ -56,3 +56,44 @@ func TestAStateWithAPromotionRestores(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// A node that joins, and is removed before it ever came, does not stay for good.
+func TestANodeIsRemovedWhileItJoins(t *testing.T) {
+	h, m := newHost(), New(founding(3))
+	h.must(t, m, &call.JoinNode{Node: "zz", Disk: 99, Address: "zz:1"})
+	h.must(t, m, &call.DrainNode{Node: "zz"})
+	if g, _ := m.Catalog().Group(model.MetaGroup); g.Change.Canceled {
+		t.Fatal("a drained node keeps its place in meta")
+	}
+	h.must(t, m, &call.RemoveNode{Node: "zz"})
+	g, _ := m.Catalog().Group(model.MetaGroup)
+	if !g.Change.Canceled {
+		t.Fatalf("meta still waits for it: %+v", g.Change)
+	}
+	h.must(t, m, &call.ReportChange{Group: g.ID, Change: g.Change.ID, GivenUp: true})
+	if g, _ = m.Catalog().Group(model.MetaGroup); g.Change.ID != 0 || len(m.Catalog().Nodes()) != 3 {
+		t.Fatalf("after it was given up: %+v, %d nodes", g.Change, len(m.Catalog().Nodes()))
+	}
+}
+
+// Where the old replica is out of the group already, giving up the new one does
+// not leave the group a replica short.
+func TestACanceledRebuildIsBegunAgain(t *testing.T) {
+	h, m := newHost(), New(founding(4))
+	h.must(t, m, &call.CreateTopic{Name: "orders"})
+	topic, _ := m.Catalog().Topic("orders")
+	group := func() *model.Group { g, _ := m.Catalog().Group(topic.Partitions[0]); return g }
+	old := group().Replicas[0]
+	h.must(t, m, &call.RebuildNode{Node: old.Node})
+	h.must(t, m, &call.ReportChange{Group: group().ID, Change: group().Change.ID, Removed: true})
+	h.must(t, m, &call.DrainNode{Node: old.Node})
+	h.must(t, m, &call.DrainNode{Node: old.Node, Undo: true})
+	first := group().Change
+	if !first.Canceled {
+		t.Fatalf("not canceled: %+v", first)
+	}
+	h.must(t, m, &call.ReportChange{Group: group().ID, Change: first.ID, GivenUp: true})
+	if c := group().Change; c.ID == first.ID || c.Remove != old.ID || c.Add.Node == "" || c.Canceled {
+		t.Fatalf("nobody takes the place of %+v: %+v", old, c)
+	}
+}

@@ -154,6 +154,9 @@ type Change struct {
 	Remove ReplicaID // 0: none
 	// Removed says that Remove is out of the group: its node drops it.
 	Removed bool
+	// Canceled: Add's node is to be drained or removed. A replica that does not
+	// vote there yet is given up, be its node alive or not.
+	Canceled bool
 }
 
 // Member finds a replica by id, one being added included.

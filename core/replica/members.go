@@ -24,7 +24,7 @@ const (
 // Carry takes a change of members one step further, if this replica leads and
 // nothing of it is under way, and says how far it is. It is called again until
 // it says ChangeDone or ChangeGivenUp. gone says that the new replica's data folder
-// is no more: it is not waited for.
+// is no more, or that its node is not to have it: it is not waited for.
 func (r *Replica) Carry(c model.Change, gone bool) Progress {
 	if !r.leading || r.handing || r.changing() {
 		return ChangePending

@@ -187,7 +187,9 @@ func (n *rigNode) effect(e Effect) {
 	case Reply:
 		n.replies[e.ID] = e
 	case Refuse:
-		n.r.t.Fatalf("%s ends itself: %s", n.id, e.Cause)
+		if n.r.stop == nil || !n.r.stop(n, e) {
+			n.r.t.Fatalf("%s ends itself: %s", n.id, e.Cause)
+		}
 	case Note:
 		n.notes = append(n.notes, e.Text)
 	case Read:

@@ -41,12 +41,7 @@ func (g *Gateway) admin(rq *request, c *call.Admin) {
 }
 
 func (g *Gateway) transfer(rq *request, c *call.TransferPartition) {
-	g.topic(rq, c.Topic, func(t *model.Topic) {
-		if int(c.Partition) >= len(t.Partitions) {
-			g.reply(rq, nil, model.Invalid("partition", "is %d; topic %q has %d, counted from 0",
-				c.Partition, t.Name, len(t.Partitions)))
-			return
-		}
+	g.topic(rq, c.Topic, named{"partition", c.Partition}, func(t *model.Topic) {
 		g.pass(rq, t.Partitions[c.Partition], &call.TransferLeader{To: c.To})
 	})
 }
@@ -57,16 +52,7 @@ func (g *Gateway) getTopic(rq *request, c *call.GetTopic) {
 		g.reply(rq, nil, err)
 		return
 	}
-	g.refresh(rq, func(err *model.Error) {
-		if err != nil {
-			g.reply(rq, nil, err)
-			return
-		}
-		t, ok := g.h.Catalog().Topic(c.Name)
-		if !ok {
-			g.reply(rq, nil, model.TopicNotFound(g.h.Catalog(), c.Name))
-			return
-		}
+	fresh(g, rq, lookTopic(c.Name, named{}), func(t *model.Topic) {
 		out := &call.GetTopicResult{Topic: *t, Partitions: make([]call.PartitionStatus, len(t.Partitions))}
 		left := len(t.Partitions)
 		for i, id := range t.Partitions {
@@ -137,16 +123,8 @@ func (g *Gateway) getSubscription(rq *request, c *call.GetSubscription) {
 		g.reply(rq, nil, err)
 		return
 	}
-	g.refresh(rq, func(err *model.Error) {
-		if err != nil {
-			g.reply(rq, nil, err)
-			return
-		}
-		s, ok := g.h.Catalog().Subscription(c.Subscription)
-		if !ok {
-			g.reply(rq, nil, model.SubscriptionNotFound(g.h.Catalog(), c.Subscription))
-			return
-		}
+	fresh(g, rq, lookSubscription(c.Subscription, named{}), func(f subscribed) {
+		s := f.s
 		g.ask(rq, s.Coordinator, &call.Describe{Target: g.targetOf(s)}, 0, func(resp call.Response, err *model.Error) {
 			if err != nil {
 				g.reply(rq, nil, err)

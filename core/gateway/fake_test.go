@@ -88,7 +88,7 @@ func (f *fake) Reply(id uint64, result call.ClientResult, err *model.Error) {
 
 type catalog struct{ f *fake }
 
-func find[T any](list []*T, is func(*T) bool) (*T, bool) {
+func pick[T any](list []*T, is func(*T) bool) (*T, bool) {
 	for _, v := range list {
 		if is(v) {
 			return v, true
@@ -99,19 +99,19 @@ func find[T any](list []*T, is func(*T) bool) (*T, bool) {
 
 func (c catalog) Version() uint64 { return c.f.version }
 func (c catalog) Topic(name string) (*model.Topic, bool) {
-	return find(c.f.topics, func(t *model.Topic) bool { return t.Name == name })
+	return pick(c.f.topics, func(t *model.Topic) bool { return t.Name == name })
 }
 func (c catalog) TopicByID(id model.TopicID) (*model.Topic, bool) {
-	return find(c.f.topics, func(t *model.Topic) bool { return t.ID == id })
+	return pick(c.f.topics, func(t *model.Topic) bool { return t.ID == id })
 }
 func (c catalog) Subscription(ref string) (*model.Subscription, bool) {
-	return find(c.f.subs, func(s *model.Subscription) bool { return s.Ref() == ref })
+	return pick(c.f.subs, func(s *model.Subscription) bool { return s.Ref() == ref })
 }
 func (c catalog) SubscriptionByID(id model.SubscriptionID) (*model.Subscription, bool) {
-	return find(c.f.subs, func(s *model.Subscription) bool { return s.ID == id })
+	return pick(c.f.subs, func(s *model.Subscription) bool { return s.ID == id })
 }
 func (c catalog) Group(id model.GroupID) (*model.Group, bool) {
-	return find(c.f.groups, func(g *model.Group) bool { return g.ID == id })
+	return pick(c.f.groups, func(g *model.Group) bool { return g.ID == id })
 }
 func (c catalog) Topics() []*model.Topic               { return c.f.topics }
 func (c catalog) Subscriptions() []*model.Subscription { return c.f.subs }

@@ -24,11 +24,11 @@ func (g *Gateway) publish(rq *request, c *call.Publish) {
 		g.reply(rq, nil, model.Invalid("messages", "is empty; send at least one"))
 		return
 	}
-	find := g.topic
+	names := named{}
 	if c.HasPartition {
-		find = func(rq *request, name string, then func(*model.Topic)) { g.partition(rq, name, c.Partition, then) }
+		names = named{"partition", c.Partition}
 	}
-	find(rq, c.Topic, func(t *model.Topic) {
+	g.topic(rq, c.Topic, names, func(t *model.Topic) {
 		total := 0
 		for i := range c.Messages {
 			m := &c.Messages[i]
@@ -66,8 +66,10 @@ func (g *Gateway) publishTo(rq *request, c *call.Publish, t *model.Topic, round 
 // split gives each partition the places of its messages.
 func (g *Gateway) split(c *call.Publish, t *model.Topic) (map[model.Partition][]int, *model.Error) {
 	n := uint32(len(t.Partitions))
-	if c.HasPartition && uint32(c.Partition) >= n {
-		return nil, model.Invalid("partition", "is %d; topic %q has %d, counted from 0", c.Partition, t.Name, n)
+	if c.HasPartition {
+		if err := (named{"partition", c.Partition}).within(t); err != nil {
+			return nil, err
+		}
 	}
 	g.sticky++
 	parts := map[model.Partition][]int{}
@@ -180,16 +182,6 @@ func (p *publishing) again() {
 	})
 }
 
-// noPartition refuses a batch for a partition that a topic has not, as far as this
-// node knows: a client that knows a newer count than this node is to try again.
-func noPartition(p model.Partition, version uint32, t *model.Topic) *model.Error {
-	if version > t.MapVersion {
-		return model.Reasoned(model.Unavailable, model.ReasonStaleMap, retryPause,
-			"this node knows version %d of topic %q, and not yet partition %d; try again", t.MapVersion, t.Name, p)
-	}
-	return model.Invalid("partition", "is %d; topic %q has %d, counted from 0", p, t.Name, len(t.Partitions))
-}
-
 // publishBatch appends a batch that a client has encoded.
 func (g *Gateway) publishBatch(rq *request, c *call.PublishBatch) {
 	v, perr := batch.Parse(c.Batch)
@@ -201,7 +193,7 @@ func (g *Gateway) publishBatch(rq *request, c *call.PublishBatch) {
 		g.reply(rq, nil, model.Invalid("batch", "has %d bytes; at most %d are allowed", len(v), model.MaxRequestBytes))
 		return
 	}
-	g.partition(rq, c.Topic, c.Partition, func(t *model.Topic) {
+	g.topic(rq, c.Topic, named{"partition", c.Partition}, func(t *model.Topic) {
 		for i := range int(v.Count()) {
 			if _, n := v.Entry(i); int(n) > maxMessage(t) {
 				g.reply(rq, nil, model.Invalid(fmt.Sprintf("batch.messages[%d]", i),
@@ -243,7 +235,7 @@ func bytesOr(n uint32) uint32 {
 
 // fetch reads without a subscription, at the leader.
 func (g *Gateway) fetch(rq *request, c *call.Fetch) {
-	g.partition(rq, c.Topic, c.Partition, func(t *model.Topic) {
+	g.topic(rq, c.Topic, named{"partition", c.Partition}, func(t *model.Topic) {
 		wait := g.readWait(rq, c.Wait)
 		req := &call.Read{Offset: c.Offset, MaxBytes: bytesOr(c.MaxBytes), Wait: wait, Leader: true}
 		g.ask(rq, t.Partitions[c.Partition], req, wait, func(resp call.Response, err *model.Error) {
@@ -282,28 +274,39 @@ func clip(views []batch.View, from model.Offset, limit uint32) ([]batch.View, mo
 	return views, next
 }
 
-// openProducer gets id and epoch from meta and, when asked, writes fences.
+// openProducer gets id and epoch from meta and, when asked, writes fences. What
+// cannot be fenced is refused before the epoch rises.
 func (g *Gateway) openProducer(rq *request, c *call.OpenProducerCall) {
+	if !c.Fence {
+		g.openThen(rq, c, func(_ *call.ProducerOpened, r *call.OpenProducerCallResult) { g.reply(rq, r, nil) })
+		return
+	}
+	g.topic(rq, c.Topic, highestOf("partitions", c.Partitions), func(t *model.Topic) {
+		g.openThen(rq, c, func(o *call.ProducerOpened, r *call.OpenProducerCallResult) {
+			fence := func(t *model.Topic, parts []model.Partition) {
+				g.onEach(rq, t, parts, func(model.Partition) call.Request {
+					return &call.Fence{Producer: o.ID, Epoch: o.Epoch}
+				}, func([]call.Response) { g.reply(rq, r, nil) })
+			}
+			if len(c.Partitions) > 0 {
+				fence(t, c.Partitions)
+				return
+			}
+			// All of them, those too that this node has not heard of yet.
+			fresh(g, rq, lookTopic(c.Topic, named{}), func(t *model.Topic) { fence(t, allPartitions(t)) })
+		})
+	})
+}
+
+func (g *Gateway) openThen(rq *request, c *call.OpenProducerCall,
+	then func(*call.ProducerOpened, *call.OpenProducerCallResult)) {
 	g.ask(rq, model.MetaGroup, &call.OpenProducer{Name: c.Name}, 0, func(resp call.Response, err *model.Error) {
 		if err != nil {
 			g.reply(rq, nil, err)
 			return
 		}
 		o := resp.(*call.ProducerOpened)
-		result := &call.OpenProducerCallResult{ID: o.ID, Epoch: o.Epoch}
-		if !c.Fence {
-			g.reply(rq, result, nil)
-			return
-		}
-		g.topic(rq, c.Topic, func(t *model.Topic) {
-			parts := c.Partitions
-			if len(parts) == 0 {
-				parts = allPartitions(t)
-			}
-			g.onEach(rq, t, parts, func(model.Partition) call.Request {
-				return &call.Fence{Producer: o.ID, Epoch: o.Epoch}
-			}, func([]call.Response) { g.reply(rq, result, nil) })
-		})
+		then(o, &call.OpenProducerCallResult{ID: o.ID, Epoch: o.Epoch})
 	})
 }
 
@@ -326,9 +329,8 @@ func (g *Gateway) onEach(rq *request, t *model.Topic, parts []model.Partition,
 		return
 	}
 	for i, p := range parts {
-		if int(p) >= len(t.Partitions) {
-			g.reply(rq, nil, model.Invalid("partitions", "names %d; topic %q has %d, counted from 0",
-				p, t.Name, len(t.Partitions)))
+		if err := (named{"partitions", p}).within(t); err != nil {
+			g.reply(rq, nil, err) // an answer named it, not the client
 			return
 		}
 		g.ask(rq, t.Partitions[p], req(p), 0, func(resp call.Response, err *model.Error) {

@@ -52,7 +52,7 @@ func (g *Gateway) pull(rq *request, c *call.Pull) {
 			return
 		}
 	}
-	g.subscription(rq, c.Subscription, func(s *model.Subscription, t *model.Topic) {
+	g.subscription(rq, c.Subscription, named{}, func(s *model.Subscription, t *model.Topic) {
 		p := &pulling{g: g, rq: rq, c: c, sub: s, topic: t}
 		p.until = g.h.Now().Add(g.readWait(rq, c.Wait))
 		p.round()

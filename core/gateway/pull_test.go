@@ -287,19 +287,15 @@ func TestPublishIsSplitAgain(t *testing.T) {
 			f.refuse(a, stale)
 		}
 	}
-	grown := *f.topics[0]
-	grown.MapVersion++
-	grown.Partitions = append(grown.Partitions, 9000)
-	f.topics, f.version = []*model.Topic{&grown}, 11
-	f.groups = append(f.groups, &model.Group{ID: 9000, Replicas: f.groups[0].Replicas})
-	f.answer(f.next(), &call.Done{MapVersion: 11})
+	f.grow()
+	f.barrier()
 	for _, a := range f.asks {
 		if v := batch.View(a.req.(*call.Append).Batch); v.MapVersion() != 2 {
 			t.Fatalf("split by version %d", v.MapVersion())
 		}
 		f.answer(a, &call.Appended{Base: 200})
 	}
-	n := uint32(len(grown.Partitions))
+	n := uint32(len(f.topics[0].Partitions))
 	for i, r := range f.result(1).(*call.PublishResult).Results {
 		again := r.Offset >= 200
 		if r.Err != nil || again && r.Partition != batch.PartitionFor(msgs[i].Key, n) ||

@@ -18,14 +18,8 @@ func (g *Gateway) ack(rq *request, c *call.Ack) {
 		g.reply(rq, nil, err)
 		return
 	}
-	g.subscription(rq, c.Subscription, func(s *model.Subscription, t *model.Topic) {
-		for _, p := range slices.Concat(c.UpTo, c.Offsets) {
-			if int(p.Partition) >= len(t.Partitions) {
-				g.reply(rq, nil, model.Invalid("up_to.partition", "is %d; topic %q has %d, counted from 0",
-					p.Partition, t.Name, len(t.Partitions)))
-				return
-			}
-		}
+	names := partitionsOf("up_to.partition", c.UpTo, c.Offsets)
+	g.subscription(rq, c.Subscription, names, func(s *model.Subscription, t *model.Topic) {
 		g.ackWith(rq, c, s, t, nil)
 	})
 }
@@ -71,11 +65,8 @@ func (g *Gateway) askChecked(rq *request, s *model.Subscription, t *model.Topic,
 
 // nack gives messages back. The first partition's error is the call's.
 func (g *Gateway) nack(rq *request, c *call.Nack) {
-	g.subscription(rq, c.Subscription, func(s *model.Subscription, t *model.Topic) {
-		if err := within(t, c.Offsets); err != nil {
-			g.reply(rq, nil, err)
-			return
-		}
+	names := partitionsOf("offsets.partition", c.Offsets)
+	g.subscription(rq, c.Subscription, names, func(s *model.Subscription, t *model.Topic) {
 		g.nackWith(rq, c, s, t, nil)
 	})
 }
@@ -88,16 +79,6 @@ func (g *Gateway) nackWith(rq *request, c *call.Nack, s *model.Subscription, t *
 	g.askChecked(rq, s, t, req, ends, again, func(results []call.AckResult) {
 		g.reply(rq, &call.Empty{}, firstFailed(results))
 	})
-}
-
-func within(t *model.Topic, offsets []call.PartitionOffset) *model.Error {
-	for _, p := range offsets {
-		if int(p.Partition) >= len(t.Partitions) {
-			return model.Invalid("offsets.partition", "is %d; topic %q has %d, counted from 0",
-				p.Partition, t.Name, len(t.Partitions))
-		}
-	}
-	return nil
 }
 
 func firstFailed(rs []call.AckResult) *model.Error {
@@ -135,13 +116,10 @@ func (g *Gateway) extendLease(rq *request, c *call.ExtendLease) {
 		g.reply(rq, nil, err)
 		return
 	}
-	g.subscription(rq, c.Subscription, func(s *model.Subscription, t *model.Topic) {
+	names := partitionsOf("offsets.partition", c.Offsets)
+	g.subscription(rq, c.Subscription, names, func(s *model.Subscription, _ *model.Topic) {
 		if len(c.Offsets) == 0 {
 			g.pass(rq, s.Coordinator, &call.Heartbeat{Target: g.targetOf(s), Member: c.Member, Generation: c.Generation})
-			return
-		}
-		if err := within(t, c.Offsets); err != nil {
-			g.reply(rq, nil, err)
 			return
 		}
 		req := &call.ExtendLeases{Target: g.targetOf(s), Member: c.Member, Generation: c.Generation,
@@ -160,7 +138,7 @@ func (g *Gateway) leave(rq *request, c *call.LeaveSubscription) {
 		g.reply(rq, nil, err)
 		return
 	}
-	g.subscription(rq, c.Subscription, func(s *model.Subscription, _ *model.Topic) {
+	g.subscription(rq, c.Subscription, named{}, func(s *model.Subscription, _ *model.Topic) {
 		g.pass(rq, s.Coordinator, &call.Leave{Target: g.targetOf(s), Member: c.Member})
 	})
 }
@@ -170,36 +148,47 @@ func (g *Gateway) pass(rq *request, group model.GroupID, req call.Request) {
 	g.ask(rq, group, req, 0, func(_ call.Response, err *model.Error) { g.reply(rq, &call.Empty{}, err) })
 }
 
-// seek resolves the target freshly, then moves the cursors in one entry.
+// seek resolves the target freshly, then moves the cursors in one entry. Without
+// partitions it means all, those too that this node has not heard of yet.
 func (g *Gateway) seek(rq *request, c *call.Seek) {
-	g.subscription(rq, c.Subscription, func(s *model.Subscription, t *model.Topic) {
-		parts := c.Partitions
-		switch {
-		case c.To.Kind == model.StartSnapshot:
-			g.reply(rq, nil, model.Errorf(model.Unimplemented, "seeking to a snapshot of cursors is not served by this version"))
-			return
-		case c.To.Kind == model.StartOffsets:
-			parts = nil
-			for _, o := range c.Offsets {
-				parts = append(parts, o.Partition)
-			}
-			if len(parts) == 0 {
-				g.reply(rq, nil, model.Invalid("offsets", "names no partition"))
-				return
-			}
-		case len(parts) == 0:
-			parts = allPartitions(t)
+	field, parts := "partitions", c.Partitions
+	if c.To.Kind == model.StartOffsets {
+		field, parts = "offsets.partition", nil
+		for _, o := range c.Offsets {
+			parts = append(parts, o.Partition)
 		}
-		if sorted := slices.Sorted(slices.Values(parts)); len(slices.Compact(sorted)) != len(parts) {
-			g.reply(rq, nil, model.Invalid("partitions", "names a partition twice"))
-			return
-		}
-		where := func(model.Partition) call.Request { return &call.Locate{Where: c.To} }
-		if c.To.Kind == model.StartOffsets {
-			where = bounds
-		}
-		g.onEach(rq, t, parts, where, func(rs []call.Response) { g.moveCursors(rq, c, s, parts, rs) })
+	}
+	_, _, err := model.SplitRef("subscription", c.Subscription)
+	switch sorted := slices.Sorted(slices.Values(parts)); {
+	case err != nil:
+	case c.To.Kind == model.StartSnapshot:
+		err = model.Errorf(model.Unimplemented, "seeking to a snapshot of cursors is not served by this version")
+	case c.To.Kind == model.StartOffsets && len(parts) == 0:
+		err = model.Invalid("offsets", "names no partition")
+	case len(slices.Compact(sorted)) != len(parts):
+		err = model.Invalid(field, "names a partition twice")
+	}
+	if err != nil {
+		g.reply(rq, nil, err)
+		return
+	}
+	if len(parts) == 0 {
+		fresh(g, rq, lookSubscription(c.Subscription, named{}), func(f subscribed) {
+			g.seekIn(rq, c, f, allPartitions(f.t))
+		})
+		return
+	}
+	find(g, rq, lookSubscription(c.Subscription, highestOf(field, parts)), func(f subscribed) {
+		g.seekIn(rq, c, f, parts)
 	})
+}
+
+func (g *Gateway) seekIn(rq *request, c *call.Seek, f subscribed, parts []model.Partition) {
+	where := func(model.Partition) call.Request { return &call.Locate{Where: c.To} }
+	if c.To.Kind == model.StartOffsets {
+		where = bounds
+	}
+	g.onEach(rq, f.t, parts, where, func(rs []call.Response) { g.moveCursors(rq, c, f.s, parts, rs) })
 }
 
 func (g *Gateway) moveCursors(rq *request, c *call.Seek, s *model.Subscription, parts []model.Partition,
@@ -249,7 +238,12 @@ func (g *Gateway) createSubscription(rq *request, c *call.CreateSubscriptionCall
 		g.reply(rq, nil, model.Invalid("start", "must be earliest, latest or a moment"))
 		return
 	}
-	g.topic(rq, c.Topic, func(t *model.Topic) {
+	if err := model.ValidateName("topic", c.Topic); err != nil {
+		g.reply(rq, nil, err)
+		return
+	}
+	// Freshly: a partition that is not known here would start at 0.
+	fresh(g, rq, lookTopic(c.Topic, named{}), func(t *model.Topic) {
 		where := func(model.Partition) call.Request { return &call.Locate{Where: c.Start} }
 		g.onEach(rq, t, allPartitions(t), where, func(rs []call.Response) {
 			req := &call.CreateSubscription{Topic: c.Topic, TopicID: t.ID, Name: c.Name, Start: c.Start, Settings: c.Settings}

@@ -1,5 +1,6 @@
 // Command tapedeck-sim runs the broker's core in the simulator: one seed, a
-// sweep of seeds, scenario files, and the board of planted bugs.
+// sweep of seeds, scenario files, and the board of planted bugs. It judges
+// histories of other systems, too.
 //
 // Exit codes: 0 passed, 10 safety broken, 11 liveness broken, 12 crashed,
 // 13 undecided, 64 usage; of several runs the worst, in the order 12, 10, 11, 13.
@@ -27,6 +28,8 @@ type cli struct {
 	Sweep    sweepCommand    `cmd:"" help:"Run a range of seeds."`
 	Scenario scenarioCommand `cmd:"" help:"Replay scenario files."`
 	Bugs     bugsCommand     `cmd:"" help:"Plant each known bug and print how soon it is caught."`
+	Check    checkCommand    `cmd:"" help:"Judge a history of clients' calls, of whatever system."`
+	Draw     drawCommand     `cmd:"" help:"Write a correct history, to try check on."`
 }
 
 // output is where a command writes, and its exit code when it is done.

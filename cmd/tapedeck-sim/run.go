@@ -92,10 +92,15 @@ func printVerdict(out *output, seed uint64, r sim.Result) {
 func printOperations(out *output, r sim.Result) {
 	for _, f := range r.Report.Failures() {
 		for _, i := range f.Ops {
-			if b, err := json.Marshal(&r.History.Ops[i]); err == nil {
-				fmt.Fprintf(out, "call      %d %s\n", i, b)
-			}
+			printOperation(out, r.History, i)
 		}
+	}
+}
+
+// printOperation shows call i, as a history file has it on line i+1.
+func printOperation(out *output, h *checker.History, i int) {
+	if b, err := json.Marshal(&h.Ops[i]); err == nil {
+		fmt.Fprintf(out, "call      %d %s\n", i, b)
 	}
 }
 

@@ -14,7 +14,7 @@ RACE_SEEDS ?= 1..40
 GO ?= go
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build run demo test unit race check vet house wasm lint format \
+.PHONY: help setup build run demo test unit race check check-million vet house wasm lint format \
 	sim sweep scenarios bugs chaos bench bench-peers bench-go bench-disk generate generate-check fuzz clean
 
 help: ## list the targets
@@ -66,6 +66,10 @@ sim: build ## run one seed of the simulator: SEED=1
 
 sweep: build ## run many seeds: SEEDS=1..2000
 	bin/tapedeck-sim sweep --seeds $(SEEDS)
+
+check-million: build ## judge a history of a million operations; prints time and memory
+	@f=$$(mktemp) && bin/tapedeck-sim draw --operations 1000000 "$$f" && bin/tapedeck-sim check "$$f"; \
+		exit=$$?; rm -f "$$f"; exit $$exit
 
 scenarios: ## replay the scenario files
 	$(GO) test ./scenarios

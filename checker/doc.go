@@ -33,7 +33,8 @@
 //
 // # Files
 //
-// A history is written as JSON lines, one object each, fields in snake case:
+// A history is written as JSON lines, one object each, fields in snake case
+// (docs/histories.md explains each of them to those who write recorders):
 //
 //	{"client":1,"call":5,"return":9,"outcome":"ok","publish":{"topic":"orders","partition":0,
 //	   "messages":[{"key":"a","payload":17}],"offset":3}}

@@ -51,6 +51,7 @@ func read(r io.Reader, h *History, final *Final) (int64, error) {
 	buffered := bufio.NewReaderSize(r, 1<<16)
 	var n int64
 	var long []byte
+	f := &fast{names: map[string]string{}}
 	for number := 1; ; number++ {
 		text, err := readLine(buffered, &long)
 		n += int64(len(text))
@@ -58,7 +59,7 @@ func read(r io.Reader, h *History, final *Final) (int64, error) {
 			return n, fmt.Errorf("history line %d: %w", number, err)
 		}
 		if len(bytes.TrimSpace(text)) > 0 {
-			if err := readOne(text, h, final); err != nil {
+			if err := readOne(f, text, h, final); err != nil {
 				return n, fmt.Errorf("history line %d: %w", number, err)
 			}
 		}
@@ -89,7 +90,19 @@ func readLine(r *bufio.Reader, long *[]byte) ([]byte, error) {
 	return *long, err
 }
 
-func readOne(text []byte, h *History, final *Final) error {
+func readOne(f *fast, text []byte, h *History, final *Final) error {
+	if n := len(h.Ops); n < MaxOps {
+		h.Ops = append(h.Ops, Op{})
+		if f.operation(text, &h.Ops[n]) {
+			return nil
+		}
+		h.Ops = h.Ops[:n]
+	}
+	var piece FinalLog
+	if f.log(text, &piece) {
+		final.Logs = append(final.Logs, piece)
+		return nil
+	}
 	l := line{Op: Op{Return: Open}}
 	if err := json.Unmarshal(text, &l); err != nil {
 		return err

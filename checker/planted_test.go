@@ -1,6 +1,7 @@
 package checker
 
 import (
+	"bytes"
 	"slices"
 	"strings"
 	"testing"
@@ -287,12 +288,22 @@ var planted = []struct {
 	}},
 }
 
+// Each planted error is named by the verdict it is of, from a file as from memory,
+// and by no other that does not follow from it.
 func TestPlantedErrorsAreNamed(t *testing.T) {
 	named := map[string]bool{}
 	for _, c := range planted {
 		t.Run(c.verdict+"/"+c.name, func(t *testing.T) {
 			b := c.make()
-			report := Check(&b.h, b.final)
+			var file bytes.Buffer
+			if err := Write(&file, &b.h, b.final); err != nil {
+				t.Fatal(err)
+			}
+			h, final, err := Read(&file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			report := Check(h, final)
 			v, _ := report.Get(c.verdict)
 			if v.Result != Failed {
 				t.Fatalf("not seen: %s", report)

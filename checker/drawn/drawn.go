@@ -123,7 +123,8 @@ func (d *drawer) consume(s *drawnSub) {
 		s.since[i] = s.generation
 		c := checker.Cursor{Partition: part, Offset: s.cursors[i]}
 		d.add(checker.Op{Seek: &checker.Seek{Subscription: s.name, To: checker.TargetOffsets,
-			Offsets: []checker.Cursor{c}, Partitions: []model.Partition{part}, Generation: s.generation, Cursors: []checker.Cursor{c}}}, true)
+			Offsets: []checker.Cursor{c}, Partitions: []model.Partition{part},
+			Generation: s.generation, Cursors: []checker.Cursor{c}}}, true)
 		return
 	case k < 5: // another owner
 		s.generation++
@@ -137,7 +138,8 @@ func (d *drawer) consume(s *drawnSub) {
 		Generation: s.generation, Messages: list}}, true)
 	if n := len(list); n > 0 {
 		s.cursors[i] = list[n-1].Offset + 1
-		d.add(checker.Op{Ack: &checker.Ack{Subscription: s.name, Member: member, Generation: s.generation,
-			Partition: part, Next: s.cursors[i], Cursor: s.cursors[i]}}, d.r.IntN(20) != 0)
+		a := checker.Ack{Subscription: s.name, Member: member, Generation: s.generation, Partition: part,
+			Next: s.cursors[i], Cursor: s.cursors[i]}
+		d.add(checker.Op{Ack: &a}, d.r.IntN(20) != 0)
 	}
 }

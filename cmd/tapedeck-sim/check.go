@@ -16,7 +16,7 @@ import (
 
 // checkMemory is what the collector holds a check to, in bytes, as far as the
 // history allows: main lets the heap grow to several times what is live.
-const checkMemory = 800 << 20
+const checkMemory = 900 << 20
 
 // checkCommand judges a history, whatever system it is of.
 type checkCommand struct {
@@ -52,8 +52,9 @@ func (c *checkCommand) Run(out *output) error {
 	report, linear := checker.CheckAll(history, final, budget)
 	judged := time.Since(began)
 	printReport(out, history, report)
-	fmt.Fprintf(out, "cost      %d operations; read in %.1f s, judged in %.1f s; %d MB of memory at most\n",
-		len(history.Ops), read.Seconds(), judged.Seconds(), peakMemory()>>20)
+	fmt.Fprintf(out, "cost      %d operations; read in %.1f s, judged in %.1f s (%.1f core-seconds in all); "+
+		"%d MB of memory at most\n",
+		len(history.Ops), read.Seconds(), judged.Seconds(), cpuTime().Seconds(), peakMemory()>>20)
 	fmt.Fprintf(out, "version   %s\n", version())
 	out.worsen(exitOf(report.Result()))
 	if linear.Verdict().Result == checker.Failed && c.Picture != "" {

@@ -62,7 +62,7 @@ func rank(exit int) int {
 func main() {
 	// A run lives for a fraction of a second on little memory: collect seldom.
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(400)
+		debug.SetGCPercent(1600)
 	}
 	var c cli
 	parser := kong.Must(&c, kong.Name("tapedeck-sim"), kong.UsageOnError(),

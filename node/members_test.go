@@ -118,13 +118,14 @@ func TestTwoOfFiveNodesWiped(t *testing.T) {
 	c.crash("n2")
 	c.crash("n4")
 	w.send("n1", 20)
-	if r := must[*call.GetTopicResult](t)(c.call("n1", &call.GetTopic{Name: "orders"})); r.Partitions[0].AtRisk {
-		t.Log("at risk is told at once")
+	atRisk := func() bool {
+		return must[*call.GetTopicResult](t)(c.call("n1", &call.GetTopic{Name: "orders"})).Partitions[0].AtRisk
 	}
+	c.until("the topic to be at risk", atRisk)
 	c.wipe("n2")
 	c.wipe("n4")
 	w.send("n5", 20)
-	c.until("both to be whole again", func() bool { return c.settled("n1") })
+	c.until("both to be whole again", func() bool { return c.settled("n1") && !atRisk() })
 	w.check("n4")
 }
 

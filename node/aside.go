@@ -58,14 +58,14 @@ func asideNames(f disk.FS) (names []string, n int, err error) {
 				continue
 			}
 		}
-		if name == identityFile {
+		if name == IdentityFile {
 			identity = true
 			continue
 		}
 		names = append(names, name)
 	}
 	if identity {
-		names = append(names, identityFile)
+		names = append(names, IdentityFile)
 	}
 	return names, n, nil
 }

@@ -21,8 +21,10 @@ import (
 // Files at the top of a data folder. Each is framed: magic u32, crc32c u32 over
 // the rest, length u32, then the content; written whole to a temporary name,
 // synced, renamed, and the folder synced.
+// IdentityFile is in each node's data folder, and in no other.
+const IdentityFile = "IDENTITY"
+
 const (
-	identityFile     = "IDENTITY"
 	manifestFile     = "MANIFEST"
 	checkpointPrefix = "checkpoint-"
 	segmentsDir      = "segments"
@@ -199,7 +201,7 @@ func inJournal(err error) error {
 
 func (h *Host) identify() error {
 	var id identity
-	content, err := readFile(h.cfg.FS, identityFile)
+	content, err := readFile(h.cfg.FS, IdentityFile)
 	if err != nil {
 		return err
 	}
@@ -209,19 +211,19 @@ func (h *Host) identify() error {
 		}
 		id.Disk, id.node = h.cfg.NewDisk, h.cfg.Core.Self
 	} else if err := wire.Decode(content, &id); err != nil {
-		return &record.Refused{File: identityFile, Cause: err.Error(), Advice: "this build cannot read the folder"}
+		return &record.Refused{File: IdentityFile, Cause: err.Error(), Advice: "this build cannot read the folder"}
 	}
 	if id.refused != "" {
-		return &record.Refused{File: identityFile, Cause: id.refused, Advice: wipeAdvice}
+		return &record.Refused{File: IdentityFile, Cause: id.refused, Advice: wipeAdvice}
 	}
 	if id.node != h.cfg.Core.Self {
-		return &record.Refused{File: identityFile, Cause: fmt.Sprintf("this is the data folder of node %s, not of %s",
+		return &record.Refused{File: IdentityFile, Cause: fmt.Sprintf("this is the data folder of node %s, not of %s",
 			id.node, h.cfg.Core.Self), Advice: "nothing is wrong with it and nothing was changed: " +
 			"start the node with its own folder, or this folder with its own node's id"}
 	}
 	id.Boot = id.NextBoot(h.cfg.Random)
 	h.identity, h.manifest.self = id, id.Incarnation
-	return writeFile(h.cfg.FS, identityFile, wire.Encode(&id))
+	return writeFile(h.cfg.FS, IdentityFile, wire.Encode(&id))
 }
 
 // checkFounded holds what was loaded to what the identity knows.
@@ -231,14 +233,14 @@ func (h *Host) checkFounded(loaded *core.Loaded) error {
 		return nil
 	case h.identity.founded:
 		return &record.Refused{File: journalDir, Cause: "holds nothing of the cluster that this folder is part of, " +
-			"as " + identityFile + " says: files were removed", Advice: wipeAdvice}
+			"as " + IdentityFile + " says: files were removed", Advice: wipeAdvice}
 	}
 	return h.setFounded() // a crash came between the two
 }
 
 func (h *Host) setFounded() error {
 	h.identity.founded = true
-	return writeFile(h.cfg.FS, identityFile, wire.Encode(&h.identity))
+	return writeFile(h.cfg.FS, IdentityFile, wire.Encode(&h.identity))
 }
 
 // mustBeEmpty refuses a folder that lost its identity but not its data: to take
@@ -251,7 +253,7 @@ func (h *Host) mustBeEmpty() error {
 	for _, f := range files {
 		name := f.Name()
 		if name == manifestFile || name == segmentsDir || name == journalDir || strings.HasPrefix(name, checkpointPrefix) {
-			return &record.Refused{File: identityFile, Cause: "is missing, but the folder holds " + name,
+			return &record.Refused{File: IdentityFile, Cause: "is missing, but the folder holds " + name,
 				Advice: wipeAdvice}
 		}
 	}

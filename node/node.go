@@ -271,10 +271,10 @@ func (h *Host) DoJournal(ws []*JournalWork) (then func()) {
 // refuse makes sure that this folder is never opened again, and ends this run.
 func (h *Host) refuse(cause string) error {
 	h.identity.refused = cause
-	if err := writeFile(h.cfg.FS, identityFile, wire.Encode(&h.identity)); err != nil {
+	if err := writeFile(h.cfg.FS, IdentityFile, wire.Encode(&h.identity)); err != nil {
 		return err
 	}
-	return &record.Refused{File: identityFile, Cause: cause, Advice: wipeAdvice}
+	return &record.Refused{File: IdentityFile, Cause: cause, Advice: wipeAdvice}
 }
 
 // nextID draws a generation id: from the folder and its boot, so that no two

@@ -50,7 +50,7 @@ func (r *Report) refused(err error) error {
 func Verify(f disk.FS, e record.Engine) (*Report, error) {
 	r := &Report{}
 	h := &Host{cfg: Config{FS: f}}
-	content, err := readFile(f, identityFile)
+	content, err := readFile(f, IdentityFile)
 	switch {
 	case err != nil:
 		if err := r.refused(err); err != nil {
@@ -65,11 +65,11 @@ func Verify(f disk.FS, e record.Engine) (*Report, error) {
 		}
 	default:
 		if err := wire.Decode(content, &h.identity); err != nil {
-			r.say(identityFile, 0, "%v", err)
+			r.say(IdentityFile, 0, "%v", err)
 		}
 	}
 	if h.identity.refused != "" {
-		r.say(identityFile, 0, "the folder is not to be used: %s", h.identity.refused)
+		r.say(IdentityFile, 0, "the folder is not to be used: %s", h.identity.refused)
 	}
 	r.Disk, r.Starts, r.Founded = uint64(h.identity.Disk), h.identity.Starts(), h.identity.founded
 	if err := h.manifestOnly(r); err != nil {
@@ -115,7 +115,7 @@ func (h *Host) verifySegments(r *Report) error {
 		return nil
 	}
 	if r.Readable = true; h.identity.founded && !loaded.Founded() {
-		r.say(journalDir, 0, "holds nothing of the cluster that this folder is part of, as %s says", identityFile)
+		r.say(journalDir, 0, "holds nothing of the cluster that this folder is part of, as %s says", IdentityFile)
 	}
 	for _, m := range marks {
 		n, found, err := segment.Verify(h.cfg.FS, segmentDir(m.Group), m.Start, m.End)

@@ -2,12 +2,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"strings"
 	"time"
-
-	"connectrpc.com/connect/v2"
 
 	"github.com/tapedeck/tapedeck/client"
 )
@@ -30,7 +26,7 @@ type clientCommands struct {
 type clientFlags struct {
 	Server  []string      `help:"Nodes to ask, as host:port or URL." default:"http://127.0.0.1:7070" placeholder:"ADDRESS"`
 	JSON    bool          `name:"json" help:"Print JSON for scripts."`
-	Timeout time.Duration `help:"How long to wait for an answer." default:"10s"`
+	Timeout time.Duration `help:"How long to wait for an answer." default:"10s" least:"1ms"`
 }
 
 // connect makes the client. It is closed by the process's end.
@@ -51,36 +47,4 @@ func (f *clientFlags) with(ctx context.Context, std *stdio,
 	}
 	defer c.Close()
 	return f.explain(do(ctx, c, newPrinter(std.Out, f.JSON)))
-}
-
-// explain adds to an error what a person can do about it.
-func (f *clientFlags) explain(err error) error {
-	var e *client.Error
-	if !errors.As(err, &e) {
-		return err
-	}
-	hint := ""
-	switch {
-	case e.Reason == client.ReasonNotSent:
-		return fmt.Errorf("no node answers at %s (%w)\n  start a cluster with: tapedeck dev\n"+
-			"  or name a node of a running one with --server or TAPEDECK_SERVER", strings.Join(f.Server, ", "), err)
-	case e.Reason == client.ReasonNoLeader:
-		hint = "see which nodes are there with: tapedeck cluster status"
-	case e.Reason == client.ReasonFenced:
-		hint = "somebody else goes on under this name; choose another"
-	case e.Reason == client.ReasonOffsetTooOld, e.Reason == client.ReasonOffsetTooNew:
-		hint = fmt.Sprintf("offsets %d up to %d can be read", e.Start, e.End)
-	case e.Code == connect.CodeNotFound && strings.Contains(e.Message, "subscription"):
-		hint = "create it with: tapedeck subscription create TOPIC/NAME"
-	case e.Code == connect.CodeNotFound && strings.Contains(e.Message, "topic"):
-		hint = "see what is there with: tapedeck topic list; create one with: tapedeck topic create NAME"
-	case e.Code == connect.CodeDeadlineExceeded:
-		hint = "wait longer with --timeout, or see which nodes are there with: tapedeck cluster status"
-	case e.RetryAfter > 0:
-		hint = fmt.Sprintf("try again in %v", e.RetryAfter)
-	}
-	if hint == "" {
-		return err
-	}
-	return fmt.Errorf("%w\n  %s", err, hint)
 }

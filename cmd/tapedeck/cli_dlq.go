@@ -37,7 +37,7 @@ type dlqCommands struct {
 type dlqListCmd struct {
 	clientFlags
 	Topic string `arg:"" help:"The dead-letter topic."`
-	Max   int    `help:"How many to list at most." default:"1000"`
+	Max   int    `help:"How many to list at most." default:"1000" least:"1"`
 }
 
 // Run lists dead letters, partition by partition.
@@ -130,7 +130,7 @@ type dlqRedriveCmd struct {
 	clientFlags
 	Topic string        `arg:"" help:"The dead-letter topic."`
 	Max   int           `help:"End after so many; 0: all there are now."`
-	Wait  time.Duration `help:"End when nothing came for so long." default:"5s"`
+	Wait  time.Duration `help:"End when nothing came for so long." default:"5s" least:"1ms"`
 }
 
 // Run sends dead letters back, each at least once: what was sent is remembered
@@ -157,9 +157,9 @@ func (c *dlqRedriveCmd) Run(ctx context.Context, std *stdio) error {
 			return nil
 		})
 		if err != nil {
-			return fmt.Errorf("%d messages were sent back, then: %w", sent, err)
+			return fmt.Errorf("%s sent back, then: %w", count(sent, "message"), err)
 		}
-		return p.value(map[string]int{"redriven": sent}, "sent %d messages back", sent)
+		return p.value(map[string]int{"redriven": sent}, "sent %s back", count(sent, "message"))
 	})
 }
 

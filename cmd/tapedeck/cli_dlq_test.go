@@ -68,7 +68,7 @@ func TestDeadLettersAndBack(t *testing.T) {
 	s.ok("", "dlq list dead --json", `"tapedeck.dead-letter.attempts"`)
 	s.fails("dlq show dead 0 77", "77")
 
-	s.ok("", "dlq redrive dead", "sent 1 messages back")
+	s.ok("", "dlq redrive dead", "sent 1 message back")
 	s.ok("", "dlq redrive dead", "sent 0 messages back") // it remembers
 	back := s.ok("", "sub orders/mail --max 1 --json", `"bad"`)
 	if strings.Contains(back, letterPrefix) {

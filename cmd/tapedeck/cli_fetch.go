@@ -12,7 +12,7 @@ type fetchCmd struct {
 	Topic     string        `arg:"" help:"The topic to read."`
 	Partition uint32        `help:"The partition to read." default:"0"`
 	Offset    uint64        `help:"The first offset to read." default:"0"`
-	Max       int           `help:"How many messages to print at most." default:"100"`
+	Max       int           `help:"How many messages to print at most." default:"100" least:"1"`
 	Wait      time.Duration `help:"How long to wait for a first message."`
 }
 

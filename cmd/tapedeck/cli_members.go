@@ -25,7 +25,7 @@ type nodeCommands struct {
 // waitFlags are those of commands that begin what takes its time.
 type waitFlags struct {
 	NoWait bool          `help:"Do not wait until it is done."`
-	Within time.Duration `help:"How long to wait until it is done." default:"10m"`
+	Within time.Duration `help:"How long to wait until it is done." default:"10m" least:"1ms"`
 }
 
 // watchEvery spaces the looks at a change under way.
@@ -265,7 +265,7 @@ func (c *nodeRebuildCmd) Run(ctx context.Context, std *stdio) error {
 	case (c.Node == "") == (c.Data == ""):
 		return errors.New("name a running node, or give --data with the folder of one that does not start")
 	case c.Data != "":
-		return c.setAside(std)
+		return c.setAside(ctx, std)
 	}
 	return c.with(ctx, std, func(ctx context.Context, cl *client.Client, p *printer) error {
 		if err := cl.RebuildNode(ctx, c.Node); err != nil {

@@ -42,15 +42,18 @@ func (c *pubCmd) Run(ctx context.Context, std *stdio) error {
 			return err
 		}
 		t := &tally{p: p}
-		err = c.publishLines(ctx, std.In, producer, t)
-		err = errors.Join(err, producer.Close(ctx), t.err)
+		err = interruptible(ctx, func() error { return c.publishLines(ctx, std.In, producer, t) })
+		// What was read is stored, even if no more is to be.
+		rest, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.Timeout)
+		defer cancel()
+		err = errors.Join(err, producer.Close(rest), t.first())
 		if err != nil {
-			return fmt.Errorf("%d messages published, then: %w", t.count, err)
+			return fmt.Errorf("%s published, then: %w", count(t.stored(), "message"), err)
 		}
 		if p.json {
 			return nil
 		}
-		return p.value(nil, "published %d messages to %s", t.count, c.Topic)
+		return p.value(nil, "published %s to %s", count(t.stored(), "message"), c.Topic)
 	})
 }
 
@@ -76,16 +79,23 @@ func (t *tally) note(r client.Result, err error) {
 	}
 }
 
-func (t *tally) failed() bool {
+// first is the first error.
+func (t *tally) first() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.err != nil
+	return t.err
+}
+
+func (t *tally) stored() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.count
 }
 
 func (c *pubCmd) publishLines(ctx context.Context, in io.Reader, producer *client.Producer, t *tally) error {
 	lines := bufio.NewScanner(in)
 	lines.Buffer(make([]byte, 64<<10), model.MaxMessageBytes+model.MaxKeyBytes)
-	for n := 1; lines.Scan() && !t.failed(); n++ {
+	for n := 1; lines.Scan() && t.first() == nil; n++ {
 		m, err := c.message(bytes.Clone(lines.Bytes()), n)
 		if err != nil {
 			return err

@@ -20,7 +20,7 @@ type subCmd struct {
 	Max    int           `help:"End after so many messages; 0: no limit."`
 	Create bool          `help:"Create the subscription, from the earliest message on, if there is none."`
 	Member string        `help:"Name of this reader within the subscription; by default one is drawn."`
-	Wait   time.Duration `help:"Without --follow: end when nothing came for so long." default:"5s"`
+	Wait   time.Duration `help:"Without --follow: end when nothing came for so long." default:"5s" least:"1ms"`
 }
 
 // Run prints messages and acknowledges them.

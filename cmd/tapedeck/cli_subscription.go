@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -169,6 +171,9 @@ type subscriptionUpdateCmd struct {
 // Run changes what flags were given for.
 func (c *subscriptionUpdateCmd) Run(ctx context.Context, std *stdio) error {
 	return c.with(ctx, std, func(ctx context.Context, cl *client.Client, p *printer) error {
+		if c.AckDeadline == nil && c.SessionTimeout == nil {
+			return errors.New("nothing changed: give --ack-deadline or --session-timeout")
+		}
 		req := &tapedeckv1.UpdateSubscriptionRequest{Subscription: c.Ref}
 		if c.AckDeadline != nil {
 			req.AckDeadline = durationpb.New(*c.AckDeadline)
@@ -176,12 +181,29 @@ func (c *subscriptionUpdateCmd) Run(ctx context.Context, std *stdio) error {
 		if c.SessionTimeout != nil {
 			req.SessionTimeout = durationpb.New(*c.SessionTimeout)
 		}
+		// What it was is for the text alone: the change is made in any case.
+		topic, _, _ := strings.Cut(c.Ref, "/")
+		all, err := cl.ListSubscriptions(ctx, topic)
+		if err != nil {
+			return err
+		}
 		resp, err := cl.UpdateSubscription(ctx, req)
 		if err != nil {
 			return err
 		}
-		return p.proto(resp, func() error { return p.value(nil, "subscription %s changed", c.Ref) })
+		return p.proto(resp, func() error {
+			if slices.ContainsFunc(all, c.same) {
+				return p.value(nil, "subscription %s: nothing changed, it was so already", c.Ref)
+			}
+			return p.value(nil, "subscription %s changed", c.Ref)
+		})
 	})
+}
+
+// same says that this is the subscription, and has all that is asked for.
+func (c *subscriptionUpdateCmd) same(s *tapedeckv1.Subscription) bool {
+	return s.GetTopic()+"/"+s.GetName() == c.Ref && holds(c.AckDeadline, s.GetAckDeadline().AsDuration()) &&
+		holds(c.SessionTimeout, s.GetSessionTimeout().AsDuration())
 }
 
 type subscriptionDeleteCmd struct {

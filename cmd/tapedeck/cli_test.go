@@ -172,7 +172,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 	s.fails("topic create orders", "replicas")
 	s.fails("topic create Orders --replicas 1", "a-z 0-9")
 	s.ok("", "topic create orders --replicas 1")
-	s.fails("fetch orders --offset 9", "offsets 0 up to 0 can be read")
+	s.fails("fetch orders --offset 9", "there is no message to read; the next one gets offset 0")
 	s.fails("pub nothing", "tapedeck topic create")
 	s.fails("subscription create orders", "TOPIC/NAME")
 	s.fails("subscription create orders/mail --from yesterday", "10m")

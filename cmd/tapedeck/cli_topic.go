@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,7 +29,7 @@ type topicCreateCmd struct {
 	Replicas        uint32        `help:"Copies of each partition: 1, 3 or 5." default:"3"`
 	Retention       time.Duration `help:"How long messages are kept, such as 168h; 0: 7 days."`
 	RetentionBytes  uint64        `help:"Bytes kept per partition; 0: unbounded."`
-	MaxMessageBytes uint32        `help:"Largest message; 0: 1 MiB."`
+	MaxMessageBytes uint32        `help:"${largest_help}"`
 	Owner           string        `help:"Who to talk to about this topic."`
 }
 
@@ -42,7 +44,8 @@ func (c *topicCreateCmd) Run(ctx context.Context, std *stdio) error {
 			return err
 		}
 		return p.proto(resp, func() error {
-			return p.value(nil, "topic %s: %d partitions, %d copies each", c.Name, c.Partitions, c.Replicas)
+			return p.value(nil, "topic %s: %s, %s each", c.Name,
+				count(c.Partitions, "partition"), count(c.Replicas, "copy"))
 		})
 	})
 }
@@ -77,8 +80,8 @@ func describeTopic(p *printer, t *tapedeckv1.GetTopicResponse) error {
 		kept += fmt.Sprintf(", at most %s per partition", size(n))
 	}
 	d := t.GetDurability()
-	durability := fmt.Sprintf("%d copies at ack, survives the loss of %d, available without %d",
-		d.GetCopiesAtAck(), d.GetLossesSurvived(), d.GetLossesWhileAvailable())
+	durability := fmt.Sprintf("%s at ack, survives the loss of %d, available without %d",
+		count(d.GetCopiesAtAck(), "copy"), d.GetLossesSurvived(), d.GetLossesWhileAvailable())
 	if d.GetAtRisk() {
 		durability += "; NOT RIGHT NOW: replicas are missing"
 	}
@@ -125,7 +128,7 @@ type topicUpdateCmd struct {
 	Partitions      *uint32        `help:"New number of partitions; it may only grow, and keys move."`
 	Retention       *time.Duration `help:"How long messages are kept."`
 	RetentionBytes  *uint64        `help:"Bytes kept per partition; 0: unbounded."`
-	MaxMessageBytes *uint32        `help:"Largest message; 0: 1 MiB."`
+	MaxMessageBytes *uint32        `help:"${largest_help}"`
 }
 
 // Run changes what flags were given for.
@@ -137,13 +140,50 @@ func (c *topicUpdateCmd) Run(ctx context.Context, std *stdio) error {
 		if c.Retention != nil {
 			req.RetentionTime = durationpb.New(*c.Retention)
 		}
+		if c.Partitions == nil && c.Retention == nil && c.RetentionBytes == nil && c.MaxMessageBytes == nil {
+			return errors.New("nothing changed: give --partitions, --retention, --retention-bytes or --max-message-bytes")
+		}
+		// What it was is for the text alone: the change is made in any case.
+		before, err := topicOf(ctx, cl, c.Name)
+		if err != nil {
+			return err
+		}
 		resp, err := cl.UpdateTopic(ctx, req)
 		if err != nil {
 			return err
 		}
-		return p.proto(resp, func() error { return p.value(nil, "topic %s changed", c.Name) })
+		return p.proto(resp, func() error {
+			if c.same(before) {
+				return p.value(nil, "topic %s: nothing changed, it was so already", c.Name)
+			}
+			return p.value(nil, "topic %s changed", c.Name)
+		})
 	})
 }
+
+// topicOf is a topic's definition; nil if there is none.
+func topicOf(ctx context.Context, cl *client.Client, name string) (*tapedeckv1.Topic, error) {
+	all, err := cl.ListTopics(ctx)
+	i := slices.IndexFunc(all, func(t *tapedeckv1.Topic) bool { return t.GetName() == name })
+	if i < 0 {
+		return nil, err
+	}
+	return all[i], nil
+}
+
+// same says that a topic has all that is asked for.
+func (c *topicUpdateCmd) same(t *tapedeckv1.Topic) bool {
+	largest := t.GetMaxMessageBytes()
+	if c.MaxMessageBytes != nil && *c.MaxMessageBytes == 0 {
+		largest = 0 // the default, whatever that is
+	}
+	return t != nil && holds(c.Partitions, t.GetPartitions()) &&
+		holds(c.Retention, t.GetRetentionTime().AsDuration()) &&
+		holds(c.RetentionBytes, t.GetRetentionBytes()) && holds(c.MaxMessageBytes, largest)
+}
+
+// holds says that a flag was not given, or asks for what is so.
+func holds[T comparable](flag *T, is T) bool { return flag == nil || *flag == is }
 
 type topicDeleteCmd struct {
 	clientFlags

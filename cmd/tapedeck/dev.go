@@ -6,9 +6,10 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -37,6 +38,10 @@ func (c *devCmd) Run(ctx context.Context, std *stdio) error {
 	if err != nil {
 		return fmt.Errorf("--listen: %w", err)
 	}
+	if left := c.leftOut(); len(left) > 0 {
+		fmt.Fprintf(std.Err, "%s also holds the data of %s, which --nodes %d does not start: they count as down\n",
+			c.Data, strings.Join(left, ", "), c.Nodes)
+	}
 	origins := c.AllowedOrigin
 	if len(origins) == 0 {
 		origins = []string{"localhost"}
@@ -60,6 +65,17 @@ func (c *devCmd) Run(ctx context.Context, std *stdio) error {
 	case n := <-cl.failed:
 		return errors.Join(fmt.Errorf("node %s stopped: %w", n.ID(), n.Failure()), cl.stop(c.DrainTimeout))
 	}
+}
+
+// leftOut are the nodes that have data in the folder and are not started.
+func (c *devCmd) leftOut() []string {
+	if c.Data == "" {
+		return nil
+	}
+	return slices.DeleteFunc(nodeFolders(c.Data), func(name string) bool {
+		n, err := strconv.Atoi(strings.TrimPrefix(name, "n"))
+		return err == nil && n <= c.Nodes
+	})
 }
 
 // consecutive lists count addresses from the given one on, by port; with port 0
@@ -110,7 +126,7 @@ func startCluster(addresses []string, data clusterData, origins []string, log *s
 	}()
 	dir := data.dir
 	if dir == "" {
-		if c.temp, err = os.MkdirTemp("", "tapedeck-"); err != nil {
+		if c.temp, err = temporary.make("tapedeck-"); err != nil {
 			return nil, fmt.Errorf("make a temporary folder: %w", err)
 		}
 		dir = c.temp
@@ -185,7 +201,7 @@ func (c *cluster) stop(within time.Duration) error {
 	}
 	all.Wait()
 	if c.temp != "" {
-		errs = append(errs, os.RemoveAll(c.temp))
+		errs = append(errs, temporary.remove(c.temp))
 	}
 	return errors.Join(errs...)
 }

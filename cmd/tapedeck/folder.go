@@ -22,7 +22,7 @@ type asideFlags struct {
 }
 
 // setAside moves everything into DIR/refused-N. Nothing is deleted.
-func (c *asideFlags) setAside(std *stdio) error {
+func (c *asideFlags) setAside(ctx context.Context, std *stdio) error {
 	fs, err := openFolder(c.Data)
 	if err != nil {
 		return err
@@ -32,9 +32,15 @@ func (c *asideFlags) setAside(std *stdio) error {
 		fmt.Fprintf(std.Out, "The content of %s moves to a folder in it, and this node's replicas are made anew from\n"+
 			"its peers. Do this on one node at a time, while the others are up: what only this folder\n"+
 			"holds is not served any more. Type yes to go on: ", c.Data)
-		line, _ := bufio.NewReader(std.In).ReadString('\n') // an end of input is a no
-		if strings.TrimSpace(line) != "yes" {
-			return errors.New("nothing was changed; answer yes, or give --yes")
+		err := interruptible(ctx, func() error {
+			line, _ := bufio.NewReader(std.In).ReadString('\n') // an end of input is a no
+			if strings.TrimSpace(line) != "yes" {
+				return errors.New("answer yes, or give --yes")
+			}
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("nothing was changed: %w", err)
 		}
 	}
 	to, err := node.SetAside(fs)
@@ -55,7 +61,44 @@ func openFolder(dir string) (*osdisk.FS, error) {
 	if st, err := os.Stat(dir); err != nil || !st.IsDir() {
 		return nil, fmt.Errorf("--data: %s is no folder", dir)
 	}
+	if err := notOfSeveral(dir); err != nil {
+		return nil, err
+	}
 	return osdisk.Open(dir)
+}
+
+// notOfSeveral refuses a folder that is not a node's, but holds those of several.
+func notOfSeveral(dir string) error {
+	nodes := nodeFolders(dir)
+	if len(nodes) == 0 {
+		return nil
+	}
+	return fmt.Errorf("--data: %s is no node's folder, but holds those of %s; name one of them, such as %s",
+		dir, strings.Join(nodes, ", "), filepath.Join(dir, nodes[0]))
+}
+
+// nodeFolders are the folders of nodes inside a folder that is none itself, as dev
+// makes them: by name.
+func nodeFolders(dir string) []string {
+	if isNodeFolder(dir) {
+		return nil
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil // whoever opens it says so
+	}
+	var nodes []string
+	for _, e := range entries {
+		if e.IsDir() && isNodeFolder(filepath.Join(dir, e.Name())) {
+			nodes = append(nodes, e.Name())
+		}
+	}
+	return nodes
+}
+
+func isNodeFolder(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, node.IdentityFile))
+	return err == nil
 }
 
 // explainRefused says of a refused data folder what a person can do.
@@ -90,8 +133,8 @@ func (c *verifyCmd) Run(_ context.Context, std *stdio) error {
 		fmt.Fprintln(std.Out, "The folder is empty.")
 		return nil
 	}
-	fmt.Fprintf(std.Out, "disk %x, started %d times; %d journal records; %d batches in the segments of %d partitions\n",
-		r.Disk, r.Starts, r.Records, r.Batches, r.Groups)
+	fmt.Fprintf(std.Out, "disk %x, start %d; %s; %s in the segments of %s\n", r.Disk, r.Starts,
+		count(r.Records, "journal record"), count(r.Batches, "batch"), count(r.Groups, "partition"))
 	if r.Torn != nil {
 		fmt.Fprintf(std.Out, "the journal ends in a write that was cut short, at byte %d of journal/%s: nobody was told "+
 			"that it was done, and the next start cuts it\n", r.Torn.Position, r.Torn.File)
@@ -103,8 +146,8 @@ func (c *verifyCmd) Run(_ context.Context, std *stdio) error {
 		if !r.Readable {
 			fmt.Fprintln(std.Out, "The segments were not checked: what is damaged says what they have to hold.")
 		}
-		return fmt.Errorf("%d things are wrong; a start refuses the folder, or repairs single batches from other "+
-			"replicas; to have all of it made anew: tapedeck node rebuild --data %s", n, c.Data)
+		return fmt.Errorf("%s found that should not be; a start refuses the folder, or repairs single batches from other "+
+			"replicas; to have all of it made anew: tapedeck node rebuild --data %s", count(n, "thing"), c.Data)
 	}
 	fmt.Fprintln(std.Out, "Nothing is wrong.")
 	return nil

@@ -29,6 +29,9 @@ type root struct {
 	Demo   demoCmd   `cmd:"" help:"Show publish, pull, ack, replay and failover on a cluster of its own."`
 
 	clientCommands
+
+	Help    helpCmd    `cmd:"" help:"Show all commands, or the flags of one."`
+	Version versionCmd `cmd:"" help:"Say which version this is."`
 }
 
 // stdio is what a command reads and writes, so that tests can take its place.
@@ -38,9 +41,13 @@ type stdio struct {
 }
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	// A second signal ends the process the hard way.
-	context.AfterFunc(ctx, stop)
+	ctx, stop := context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	go heed(signals, stop, func() {
+		temporary.removeAll()
+		os.Exit(1)
+	})
 	os.Exit(run(ctx, os.Args[1:], &stdio{os.Stdin, os.Stdout, os.Stderr}))
 }
 
@@ -66,6 +73,7 @@ func parserOptions() []kong.Option {
 			"segment_help":   "Size at which a partition's file is closed; retention takes whole files.",
 			"disk_high_help": "Room from which on they are taken again.",
 			"peers_help":     "Every node of the cluster, this one too.",
+			"largest_help":   "Bytes of the largest message, with key, attributes and 18 of its own; 0: 1 MiB.",
 		},
 	}
 }
@@ -74,6 +82,10 @@ func parserOptions() []kong.Option {
 // 2 not understood.
 func run(ctx context.Context, args []string, std *stdio) int {
 	var r root
+	if len(args) == 0 {
+		fmt.Fprint(std.Out, firstSteps)
+		return 0
+	}
 	exit := -1
 	parser, err := kong.New(&r, append(parserOptions(), kong.Writers(std.Out, std.Err),
 		kong.Exit(func(code int) { exit = code }))...)
@@ -81,9 +93,12 @@ func run(ctx context.Context, args []string, std *stdio) int {
 		fmt.Fprintln(std.Err, "tapedeck:", err)
 		return 2
 	}
-	kctx, err := parser.Parse(args)
+	kctx, err := parser.Parse(asMeant(args))
 	if exit >= 0 { // --help
 		return exit
+	}
+	if err == nil {
+		err = checkValues(kctx)
 	}
 	if err != nil {
 		fmt.Fprintln(std.Err, "tapedeck:", err)

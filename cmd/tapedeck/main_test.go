@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/tapedeck/tapedeck/core/model"
 )
 
 func configFile(t *testing.T, text string) string {
@@ -52,7 +54,7 @@ func TestFlagsWinOverEnvironmentOverFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p := r.Serve.Peers; len(p) != 2 || p["n1"] != "h1:1" || p["n2"] != "h2:2" {
+	if p := r.Serve.Peers; len(p) != 2 || p[0] != (model.Node{ID: "n1", Address: "h1:1"}) || p[1].Address != "h2:2" {
 		t.Errorf("peers are %v", p)
 	}
 	if r.Serve.LogLevel != "info" {
@@ -116,9 +118,9 @@ func TestWhatCannotWorkFailsWithItsReason(t *testing.T) {
 		{[]string{"dev", "--listen", "127.0.0.1:65535"}, 1, "65535"},
 		{[]string{"dev", "--listen", "nowhere"}, 1, "--listen"},
 		{[]string{"serve", "--id", "n1", "--data", t.TempDir(), "--listen", "127.0.0.1:0", "--peers", "n2=127.0.0.1:1"},
-			1, "not among the peers"},
+			1, "this one too"},
 		{[]string{"serve", "--id", "n1", "--data", t.TempDir(), "--listen", "127.0.0.1:0", "--peers", "n1=there"},
-			1, "host:port"},
+			2, "HOST:PORT"},
 	} {
 		var out, errs bytes.Buffer
 		exit := run(t.Context(), c.args, &stdio{strings.NewReader(""), &out, &errs})

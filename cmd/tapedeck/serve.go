@@ -6,12 +6,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"net"
 	"os"
 	"path/filepath"
 	"runtime/debug"
-	"slices"
 	"time"
 
 	"github.com/tapedeck/tapedeck/core"
@@ -46,15 +44,15 @@ func (f *nodeFlags) logger(w io.Writer) *slog.Logger {
 // serveCmd runs one node as a process.
 type serveCmd struct {
 	nodeFlags `set:"log_level=info"`
-	ID        string            `help:"This node's name." required:""`
-	Data      string            `help:"This node's data folder; made if it is not there." required:"" placeholder:"DIR"`
-	Listen    string            `help:"Address to serve clients and peers at." default:"127.0.0.1:7070"`
-	Peers     map[string]string `help:"${peers_help}" required:"" placeholder:"n1=HOST:PORT,n2=…" mapsep:","`
-	Bootstrap bool              `help:"${bootstrap_help}"`
-	Pprof     string            `help:"Address to serve Go's profiles at." placeholder:"HOST:PORT"`
-	DiskLow   byteSize          `help:"${disk_low_help}" default:"256MiB" placeholder:"SIZE"`
-	DiskHigh  byteSize          `help:"${disk_high_help}" default:"384MiB" placeholder:"SIZE"`
-	Segment   byteSize          `name:"segment-size" help:"${segment_help}" default:"64MiB" placeholder:"SIZE"`
+	ID        string   `help:"This node's name." required:""`
+	Data      string   `help:"This node's data folder; made if it is not there." required:"" placeholder:"DIR"`
+	Listen    string   `help:"Address to serve clients and peers at." default:"127.0.0.1:7070"`
+	Peers     peerList `help:"${peers_help}" required:"" placeholder:"n1=HOST:PORT,n2=…"`
+	Bootstrap bool     `help:"${bootstrap_help}"`
+	Pprof     string   `help:"Address to serve Go's profiles at." placeholder:"HOST:PORT"`
+	DiskLow   byteSize `help:"${disk_low_help}" default:"256MiB" placeholder:"SIZE"`
+	DiskHigh  byteSize `help:"${disk_high_help}" default:"384MiB" placeholder:"SIZE"`
+	Segment   byteSize `name:"segment-size" help:"${segment_help}" default:"64MiB" placeholder:"SIZE"`
 }
 
 // Run serves until ctx ends or the node fails.
@@ -67,12 +65,15 @@ func (c *serveCmd) Run(ctx context.Context, std *stdio) error {
 	if c.Segment < 1<<20 || c.Segment > 1<<30 {
 		return errors.New("--segment-size must be between 1MiB and 1GiB")
 	}
-	peers := make([]model.Node, 0, len(c.Peers))
-	for _, id := range slices.Sorted(maps.Keys(c.Peers)) {
-		if _, _, err := net.SplitHostPort(c.Peers[id]); err != nil {
-			return fmt.Errorf("--peers: %s=%s: %w; write name=host:port", id, c.Peers[id], err)
-		}
-		peers = append(peers, model.Node{ID: model.NodeID(id), Address: c.Peers[id]})
+	if err := notOfSeveral(c.Data); err != nil {
+		return err
+	}
+	self, err := c.Peers.find(c.ID)
+	if err != nil {
+		return err
+	}
+	if doubt := elsewhere(c.Listen, self.Address); doubt != "" {
+		log.Warn(doubt, "node", c.ID)
 	}
 	if c.Pprof != "" {
 		stop, err := serveProfiles(c.Pprof)
@@ -86,7 +87,7 @@ func (c *serveCmd) Run(ctx context.Context, std *stdio) error {
 		return fmt.Errorf("--listen: %w", err)
 	}
 	n, err := startNode(live.Config{
-		ID: model.NodeID(c.ID), Peers: peers, Bootstrap: c.Bootstrap, Listener: l,
+		ID: model.NodeID(c.ID), Peers: c.Peers, Bootstrap: c.Bootstrap, Listener: l,
 		AllowedOrigins: c.AllowedOrigin, Log: log,
 		Limits: core.Limits{
 			FreeLow: uint64(c.DiskLow), FreeHigh: uint64(c.DiskHigh), SegmentBytes: int64(c.Segment),

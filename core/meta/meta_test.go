@@ -33,6 +33,8 @@ var refusals = []struct {
 		model.InvalidArgument, "retention_time"},
 	{"local longer than all", &call.CreateTopic{Name: "x", Settings: model.TopicSettings{LocalRetentionTime: 8 * day}},
 		model.InvalidArgument, "local_retention_time"},
+	{"message too small", &call.CreateTopic{Name: "x", Settings: model.TopicSettings{MaxMessageBytes: 1023}},
+		model.InvalidArgument, "max_message_bytes"},
 	{"message too big", &call.CreateTopic{Name: "x", Settings: model.TopicSettings{MaxMessageBytes: 1<<20 + 1}},
 		model.InvalidArgument, "max_message_bytes"},
 	{"other settings", &call.CreateTopic{Name: "orders", Partitions: 3},
@@ -345,7 +347,7 @@ func TestWhatWasReadStays(t *testing.T) {
 func TestRestoreKeepsEveryField(t *testing.T) {
 	h, m := prepared(t)
 	h.must(t, m, &call.CreateTopic{Name: "full", Owner: "me", Partitions: 2, Settings: model.TopicSettings{
-		Replicas: 1, RetentionTime: 9 * day, RetentionBytes: 8, LocalRetentionTime: day, MaxMessageBytes: 7}})
+		Replicas: 1, RetentionTime: 9 * day, RetentionBytes: 8, LocalRetentionTime: day, MaxMessageBytes: 2000}})
 	h.must(t, m, &call.CreateSubscription{Topic: "full", Name: "s", StartsAt: []model.Offset{5},
 		Start: model.Start{Kind: model.StartTime, Time: 77}, Settings: model.SubscriptionSettings{
 			AckDeadline: 2 * time.Second, SessionTimeout: 3 * time.Second, MinBackoff: time.Second,

@@ -11,15 +11,17 @@ import (
 
 // Bounds of settings.
 const (
-	minRetention   = time.Second
-	maxRetention   = 30 * 24 * time.Hour
-	minPatience    = time.Second // of ack deadline and session timeout
-	maxPatience    = 10 * time.Minute
-	maxBackoff     = time.Hour
-	maxAttempts    = 1000
-	maxInFlight    = 1_000_000
-	maxFilterBytes = 4096
-	minExpiry      = time.Minute
+	minRetention = time.Second
+	// Below it a topic could not take what a dead letter says of itself.
+	minMessageBytes = 1 << 10
+	maxRetention    = 30 * 24 * time.Hour
+	minPatience     = time.Second // of ack deadline and session timeout
+	maxPatience     = 10 * time.Minute
+	maxBackoff      = time.Hour
+	maxAttempts     = 1000
+	maxInFlight     = 1_000_000
+	maxFilterBytes  = 4096
+	minExpiry       = time.Minute
 )
 
 // validate refuses what no state could make right.
@@ -65,9 +67,9 @@ func validateTopic(partitions uint32, s model.TopicSettings) *model.Error {
 		return model.Invalid("partitions", "is %d; at most %d are allowed", partitions, model.MaxPartitions)
 	case s.Replicas != 0 && s.Replicas != 1 && s.Replicas != 3 && s.Replicas != 5:
 		return model.Invalid("replicas", "is %d; use 1, 3 or 5", s.Replicas)
-	case s.MaxMessageBytes > model.MaxMessageBytes:
-		return model.Invalid("max_message_bytes", "is %d; at most %d are allowed",
-			s.MaxMessageBytes, model.MaxMessageBytes)
+	case s.MaxMessageBytes != 0 && s.MaxMessageBytes < minMessageBytes || s.MaxMessageBytes > model.MaxMessageBytes:
+		return model.Invalid("max_message_bytes", "is %d; it may be %d to %d: a message counts with its key, its "+
+			"attributes and 18 bytes of its own", s.MaxMessageBytes, minMessageBytes, model.MaxMessageBytes)
 	}
 	if err := within("retention_time", s.RetentionTime, minRetention, maxRetention); err != nil {
 		return err

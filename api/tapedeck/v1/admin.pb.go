@@ -147,7 +147,8 @@ type CreateTopicRequest struct {
 	// Per partition; 0: unbounded.
 	RetentionBytes     uint64               `protobuf:"varint,5,opt,name=retention_bytes,json=retentionBytes,proto3" json:"retention_bytes,omitempty"`
 	LocalRetentionTime *durationpb.Duration `protobuf:"bytes,6,opt,name=local_retention_time,json=localRetentionTime,proto3" json:"local_retention_time,omitempty"`
-	// 0: 1 MiB.
+	// 1 KiB to 1 MiB; 0: 1 MiB. A message counts with its key, its attributes and 18
+	// bytes of its own.
 	MaxMessageBytes uint32 `protobuf:"varint,7,opt,name=max_message_bytes,json=maxMessageBytes,proto3" json:"max_message_bytes,omitempty"`
 	Owner           string `protobuf:"bytes,8,opt,name=owner,proto3" json:"owner,omitempty"`
 	unknownFields   protoimpl.UnknownFields

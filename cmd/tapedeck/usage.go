@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/alecthomas/kong"
+)
+
+// firstSteps is what a command line without a command prints.
+const firstSteps = `Tapedeck is a replicated publish/subscribe broker with replay.
+
+To see it at work, on a cluster of its own that is gone afterwards:
+  tapedeck demo
+
+To try it out, with a cluster in one process:
+  tapedeck dev                                   in a shell of its own
+  tapedeck topic create orders
+  echo 'ada:1 lamp' | tapedeck pub orders --key-separator :
+  tapedeck sub orders/mail --create              prints it
+  tapedeck sub orders/mail --seek earliest       prints it again
+
+All commands:          tapedeck help
+One command's flags:   tapedeck help pub
+`
+
+// helpCmd is never run: run takes help COMMAND for COMMAND --help.
+type helpCmd struct {
+	Command []string `arg:"" optional:"" help:"The command."`
+}
+
+// asMeant rewrites what people try: help COMMAND, and --version.
+func asMeant(args []string) []string {
+	switch {
+	case len(args) > 0 && args[0] == "help":
+		return append(slices.Clone(args[1:]), "--help")
+	case len(args) == 1 && args[0] == "--version":
+		return []string{"version"}
+	}
+	return args
+}
+
+type versionCmd struct{}
+
+// Run prints what was built.
+func (versionCmd) Run(_ context.Context, std *stdio) error {
+	info, _ := debug.ReadBuildInfo()
+	_, err := fmt.Fprintln(std.Out, version(info))
+	return err
+}
+
+// version says which source and which Go made this program.
+func version(info *debug.BuildInfo) string {
+	if info == nil {
+		return "tapedeck, built without a version"
+	}
+	text := "tapedeck " + info.Main.Version
+	if info.Main.Version == "" {
+		text = "tapedeck (devel)"
+	}
+	changed := ""
+	for _, s := range info.Settings {
+		switch {
+		case s.Key == "vcs.revision" && s.Value != "":
+			text += " commit " + s.Value[:min(len(s.Value), 12)]
+		case s.Key == "vcs.modified" && s.Value == "true":
+			changed = " with changes"
+		}
+	}
+	return text + changed + " " + info.GoVersion
+}
+
+// checkValues holds the command line's values to what can be meant: what was given
+// is not empty, and no number or duration is below its flag's least, which is 0
+// where the flag names none.
+func checkValues(ctx *kong.Context) error {
+	for _, p := range ctx.Path {
+		// What the environment sets to nothing is not set; here are only flags given.
+		if p.Flag != nil && p.Flag.Target.Kind() == reflect.String && p.Flag.Target.String() == "" {
+			return fmt.Errorf("--%s: is empty; give a value, or leave the flag out", p.Flag.Name)
+		}
+	}
+	for _, f := range ctx.Flags() {
+		if err := atLeast(f.Target, f.Tag.Get("least")); err != nil {
+			return fmt.Errorf("--%s: %w", f.Name, err)
+		}
+	}
+	return nil
+}
+
+func atLeast(v reflect.Value, least string) error {
+	for v.Kind() == reflect.Pointer {
+		if v.IsNil() {
+			return nil
+		}
+		v = v.Elem()
+	}
+	switch {
+	case v.Type() == reflect.TypeFor[time.Duration]():
+		low, _ := time.ParseDuration(least)
+		if d := time.Duration(v.Int()); d < low {
+			return fmt.Errorf("is %v; it must be %v at least", d, low)
+		}
+	case v.CanInt():
+		low, _ := strconv.ParseInt(least, 10, 64)
+		if v.Int() < low {
+			return fmt.Errorf("is %d; it must be %d at least", v.Int(), low)
+		}
+	}
+	return nil
+}
+
+// count is a number of things in words: 1 message, 2 messages.
+func count[N int | uint32 | uint64](n N, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	switch head, y := strings.CutSuffix(thing, "y"); {
+	case y:
+		thing = head + "ies"
+	case strings.HasSuffix(thing, "ch"):
+		thing += "es"
+	default:
+		thing += "s"
+	}
+	return fmt.Sprintf("%d %s", n, thing)
+}

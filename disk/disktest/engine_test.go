@@ -13,6 +13,7 @@ import (
 	"github.com/tapedeck/tapedeck/disk/journal"
 	"github.com/tapedeck/tapedeck/disk/osdisk"
 	"github.com/tapedeck/tapedeck/disk/record"
+	"github.com/tapedeck/tapedeck/disk/scratch"
 	"github.com/tapedeck/tapedeck/sim/simdisk"
 )
 
@@ -45,6 +46,14 @@ func worlds() map[string]func(t *testing.T) world {
 			return r
 		},
 	}
+}
+
+// withMirrored adds the engines that write real files on the simulated disk, whose
+// crashes lose and tear whatever was not synced, folder entries, too.
+func withMirrored(worlds map[string]func(t *testing.T) world) map[string]func(t *testing.T) world {
+	worlds["direct in memory"] = func(t *testing.T) world { return newMirrored(t, journal.Own) }
+	worlds["tidwall in memory"] = func(t *testing.T) world { return newMirrored(t, journal.Tidwall) }
+	return worlds
 }
 
 type closing struct {
@@ -95,6 +104,41 @@ func (m *memory) store(name string, data []byte) {
 
 func (m *memory) remove(name string) { check(m.d.FS().Remove(name)) }
 
+// mirrored is a real engine on the simulated disk.
+type mirrored struct {
+	memory
+	f *scratch.Factory
+	e record.Engine // the latest
+}
+
+func newMirrored(t *testing.T, engine string) *mirrored {
+	m := &mirrored{memory: memory{simdisk.New()}, f: scratch.New(engine)}
+	m.f.FileBytes = 1 << 10
+	t.Cleanup(func() {
+		m.end()
+		must(t, m.f.Close())
+	})
+	return m
+}
+
+// end is what remains to be done of an engine whose process died.
+func (m *mirrored) end() {
+	if m.e != nil {
+		check(m.e.Close())
+	}
+}
+
+func (m *mirrored) engine() record.Engine {
+	m.end()
+	m.e = m.f.Engine(m.d.FS(), "journal")
+	return m.e
+}
+
+func (m *mirrored) crash(keep simdisk.Keep, rng *rand.Rand) {
+	m.memory.crash(keep, rng)
+	m.end()
+}
+
 func check(err error) {
 	if err != nil {
 		panic(err)
@@ -111,9 +155,9 @@ type real struct {
 	size map[string]int // bytes of each file when it was last durable
 }
 
-// scratch is a folder whose syncs cost nothing, if this system has one: crashes
+// scratchFolder is one whose syncs cost nothing, if this system has one: crashes
 // are played here, not suffered.
-func scratch(t *testing.T) string {
+func scratchFolder(t *testing.T) string {
 	dir, err := os.MkdirTemp("/dev/shm", "disktest")
 	if err != nil {
 		return t.TempDir()
@@ -123,7 +167,7 @@ func scratch(t *testing.T) string {
 }
 
 func newReal(t *testing.T) *real {
-	return &real{t: t, dir: scratch(t), make: func(dir string) record.Engine { return journal.New(dir + "/journal") }}
+	return &real{t: t, dir: scratchFolder(t), make: func(dir string) record.Engine { return journal.New(dir + "/journal") }}
 }
 
 func newTidwall(t *testing.T) *real {
@@ -165,7 +209,7 @@ func (r *real) durable() {
 }
 
 func (r *real) crash(keep simdisk.Keep, rng *rand.Rand) {
-	to, size := scratch(r.t), map[string]int{}
+	to, size := scratchFolder(r.t), map[string]int{}
 	names := r.files()
 	for i, name := range names {
 		data, rel := r.load(name), name[len(r.dir):]
@@ -195,7 +239,7 @@ func (r *real) crash(keep simdisk.Keep, rng *rand.Rand) {
 // TestEngine runs journals through appends, syncs, rolls, drops and crashes, and
 // compares what recovery finds with what was promised.
 func TestEngine(t *testing.T) {
-	for name, make := range worlds() {
+	for name, make := range withMirrored(worlds()) {
 		t.Run(name, func(t *testing.T) {
 			seeds := uint64(60)
 			if name == "memory" {
@@ -314,7 +358,7 @@ func sameRecord(a, b record.Record) bool {
 
 // TestManyOpens: a node that starts again and again leaves no file each time.
 func TestManyOpens(t *testing.T) {
-	for name, make := range worlds() {
+	for name, make := range withMirrored(worlds()) {
 		t.Run(name, func(t *testing.T) {
 			w := make(t)
 			for i := range 20 {

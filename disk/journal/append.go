@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 
 	"github.com/tidwall/wal"
 
@@ -18,6 +17,7 @@ type journal struct {
 	held  int   // bytes in batch
 	sizes []int // of the frames in batch, with their wrapping
 	size  int   // bytes of the current file, as the library counts them
+	file  string
 }
 
 // Append holds a frame back for one write of many.
@@ -29,7 +29,7 @@ func (j *journal) Append(frame []byte) error {
 		return j.fail(errors.New("append before the first roll"))
 	}
 	// A batch begins at most one file: see flush.
-	if j.held > 0 && j.held+len(frame) > flushBytes {
+	if j.held > 0 && j.held+len(frame) > j.flushSize {
 		if err := j.flush(); err != nil {
 			return err
 		}
@@ -38,7 +38,7 @@ func (j *journal) Append(frame []byte) error {
 	j.next++
 	j.held += len(frame)
 	j.sizes = append(j.sizes, uvarintSize(uint64(len(frame)))+len(frame))
-	if j.held >= flushBytes {
+	if j.held >= j.flushSize {
 		return j.flush()
 	}
 	return nil
@@ -59,22 +59,27 @@ func (j *journal) flush() error {
 	began := uint64(0)
 	for _, n := range j.sizes {
 		frame++
-		if j.size += n; j.size >= fileBytes {
+		if j.size += n; j.size >= j.fileSize {
 			j.size, began = 0, frame
 		}
 	}
-	if j.held > flushBytes {
+	if j.held > j.flushSize {
 		j.batch = wal.Batch{} // one huge frame must not stay in memory
 	}
 	j.held, j.sizes = 0, j.sizes[:0]
 	if began == 0 {
 		return nil
 	}
-	name := filepath.Join(j.folder, fmt.Sprintf("%0*d", nameDigits, began))
-	if _, err := os.Lstat(name); err != nil {
+	ended := j.file
+	j.file = j.fileName(began)
+	if _, err := os.Lstat(j.file); err != nil {
 		return j.fail(fmt.Errorf("the library did not begin a file where it was expected to: %w", err))
 	}
-	return j.fail(syncFolder(j.folder))
+	// The library syncs a file that it ends.
+	if err := j.e.synced(ended); err != nil {
+		return j.fail(err)
+	}
+	return j.fail(j.e.syncFolder(j.folder))
 }
 
 // Sync also takes one step of removing old generations: removing much at once
@@ -93,7 +98,10 @@ func (j *journal) sync() error {
 	if err := j.flush(); err != nil {
 		return err
 	}
-	return j.fail(guard("sync", j.e.log.Sync))
+	if err := guard("sync", j.e.log.Sync); err != nil {
+		return j.fail(err)
+	}
+	return j.fail(j.e.synced(j.file))
 }
 
 func (j *journal) Roll(next disk.Generation) error {
@@ -115,7 +123,7 @@ func (j *journal) Roll(next disk.Generation) error {
 	}
 	err := guard("open", func() (err error) {
 		j.e.log, err = wal.Open(j.folder, &wal.Options{
-			NoSync: true, SegmentSize: fileBytes, SegmentCacheSize: 1, NoCopy: true,
+			NoSync: true, SegmentSize: j.fileSize, SegmentCacheSize: 1, NoCopy: true,
 			DirPerms: folderMode, FilePerms: fileMode,
 		})
 		return err
@@ -123,7 +131,7 @@ func (j *journal) Roll(next disk.Generation) error {
 	if err != nil {
 		return j.fail(err)
 	}
-	j.size = 0
+	j.size, j.file = 0, j.fileName(1)
 	return j.began()
 }
 

@@ -2,6 +2,7 @@ package journal
 
 import (
 	"encoding/binary"
+	"fmt"
 	"os"
 	"path/filepath"
 
@@ -15,8 +16,10 @@ type chain struct {
 	e      *Engine
 	folder string // of the current generation
 	next   uint64 // number of the next frame
-	doomed []record.Found
-	err    error
+	// fileSize ends a file, flushSize of held frames a write, in bytes.
+	fileSize, flushSize int
+	doomed              []record.Found
+	err                 error
 }
 
 func (c *chain) fail(err error) error {
@@ -24,6 +27,11 @@ func (c *chain) fail(err error) error {
 		c.err = err
 	}
 	return c.err
+}
+
+// fileName is the path of the current generation's file with the given first frame.
+func (c *chain) fileName(first uint64) string {
+	return filepath.Join(c.folder, fmt.Sprintf("%0*d", nameDigits, first))
 }
 
 // begin makes the folder of the next generation; began makes it durable.

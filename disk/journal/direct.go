@@ -3,9 +3,7 @@ package journal
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"os"
-	"path/filepath"
 
 	"github.com/tapedeck/tapedeck/disk"
 )
@@ -35,7 +33,7 @@ func (j *direct) Append(frame []byte) error {
 	if j.file == nil {
 		return j.fail(errors.New("append before the first roll"))
 	}
-	if j.size >= directFileBytes {
+	if j.size >= j.fileSize {
 		if err := j.nextFile(); err != nil {
 			return err
 		}
@@ -45,7 +43,7 @@ func (j *direct) Append(frame []byte) error {
 	j.buf = append(j.buf, frame...)
 	j.size += len(j.buf) - before
 	j.next++
-	if len(j.buf) >= flushBytes {
+	if len(j.buf) >= j.flushSize {
 		return j.flush()
 	}
 	return nil
@@ -76,13 +74,12 @@ func (j *direct) nextFile() error {
 
 // create begins a file whose name the generation's folder then keeps.
 func (j *direct) create() error {
-	name := filepath.Join(j.folder, fmt.Sprintf("%0*d", nameDigits, j.next))
-	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, fileMode)
+	f, err := os.OpenFile(j.fileName(j.next), os.O_RDWR|os.O_CREATE|os.O_EXCL, fileMode)
 	if err != nil {
 		return j.fail(err)
 	}
 	j.file, j.size = f, 0
-	return j.fail(syncFolder(j.folder))
+	return j.fail(j.e.syncFolder(j.folder))
 }
 
 // Sync also takes one step of removing old generations.
@@ -100,7 +97,10 @@ func (j *direct) sync() error {
 	if err := j.flush(); err != nil {
 		return err
 	}
-	return j.fail(syncData(j.file))
+	if err := syncData(j.file); err != nil {
+		return j.fail(err)
+	}
+	return j.fail(j.e.synced(j.file.Name()))
 }
 
 // Roll implements disk.Journal.

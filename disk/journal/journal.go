@@ -49,7 +49,7 @@ import (
 )
 
 const (
-	fileBytes  = 4 << 20 // a file ends with the frame that reaches this
+	fileBytes  = 4 << 20 // the library's file ends with the frame that reaches this
 	flushBytes = 1 << 20 // frames held back for one write; less than a file
 	lockName   = "LOCK"
 	nameDigits = 20
@@ -61,8 +61,42 @@ const (
 type Engine struct {
 	dir     string
 	library bool
+	watch   Watch
 	lock    *os.File
 	log     *wal.Log // of the open generation, if the library writes it
+}
+
+// Watch is for whoever plays crashes on an engine. Set it before the first use.
+type Watch struct {
+	// FileBytes, if not 0, is the size at which files end, in place of the
+	// engine's own: with few bytes written there are many files.
+	FileBytes int
+	// Synced is called after a file or a folder was made durable, with its path;
+	// its error counts as the sync's.
+	Synced func(path string) error
+}
+
+// Watched is the engine itself, watched from now on.
+func (e *Engine) Watched(w Watch) *Engine {
+	e.watch = w
+	return e
+}
+
+// sizes are those of files and of what is held back for one write, in bytes. A
+// write is smaller than a file.
+func (e *Engine) sizes(file int) (fileSize, flushSize int) {
+	if n := e.watch.FileBytes; n > 0 {
+		return n, min(flushBytes, n/4)
+	}
+	return file, flushBytes
+}
+
+// synced tells the watch.
+func (e *Engine) synced(path string) error {
+	if e.watch.Synced == nil {
+		return nil
+	}
+	return e.watch.Synced(path)
 }
 
 // Names of the engines, as a configuration gives them.
@@ -177,7 +211,10 @@ func (e *Engine) Cut(g record.Found, f record.File, size int64) error {
 	if err := errors.Join(h.Truncate(size), h.Sync(), h.Close()); err != nil {
 		return err
 	}
-	return syncFolder(e.folder(g.Generation))
+	if err := e.synced(h.Name()); err != nil {
+		return err
+	}
+	return e.syncFolder(e.folder(g.Generation))
 }
 
 // Settle implements record.Engine.
@@ -187,7 +224,7 @@ func (e *Engine) Settle(g record.Found) error {
 		if err != nil {
 			return err
 		}
-		if err := errors.Join(h.Sync(), h.Close()); err != nil {
+		if err := errors.Join(h.Sync(), h.Close(), e.synced(h.Name())); err != nil {
 			return err
 		}
 	}
@@ -196,7 +233,7 @@ func (e *Engine) Settle(g record.Found) error {
 
 // syncAll makes a generation's folder and its way from the data folder durable.
 func (e *Engine) syncAll(folder string) error {
-	return errors.Join(syncFolder(folder), syncFolder(e.dir), syncFolder(filepath.Dir(e.dir)))
+	return errors.Join(e.syncFolder(folder), e.syncFolder(e.dir), e.syncFolder(filepath.Dir(e.dir)))
 }
 
 // Remove implements record.Engine.
@@ -206,7 +243,7 @@ func (e *Engine) Remove(g record.Found) error {
 			return err
 		}
 	}
-	return errors.Join(os.Remove(e.folder(g.Generation)), syncFolder(e.dir))
+	return errors.Join(os.Remove(e.folder(g.Generation)), e.syncFolder(e.dir))
 }
 
 // Open implements record.Engine.
@@ -218,9 +255,13 @@ func (e *Engine) Open() (disk.Journal, error) {
 		return nil, err
 	}
 	if e.library {
-		return &journal{chain: chain{e: e}}, nil
+		j := &journal{chain: chain{e: e}}
+		j.fileSize, j.flushSize = e.sizes(fileBytes)
+		return j, nil
 	}
-	return &direct{chain: chain{e: e}}, nil
+	j := &direct{chain: chain{e: e}}
+	j.fileSize, j.flushSize = e.sizes(directFileBytes)
+	return j, nil
 }
 
 // Close implements record.Engine.
@@ -241,12 +282,15 @@ func (e *Engine) folder(g disk.Generation) string {
 	return filepath.Join(e.dir, record.GenerationName(g))
 }
 
-func syncFolder(path string) error {
+func (e *Engine) syncFolder(path string) error {
 	d, err := os.Open(path)
 	if err != nil {
 		return err
 	}
-	return errors.Join(d.Sync(), d.Close())
+	if err := errors.Join(d.Sync(), d.Close()); err != nil {
+		return err
+	}
+	return e.synced(path)
 }
 
 // guard turns a panic of the library into an error.

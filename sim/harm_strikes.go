@@ -136,7 +136,7 @@ func (n *simNode) victim(s *stream, where string) (name string, off, size int64,
 		off = int64(at % uint64(len(data)))
 		return name, off, min(512, int64(len(data))-off), true
 	}
-	frames := witnessed(data)
+	frames := witnessed(data, n.engine.Unwrap)
 	if len(frames) == 0 {
 		return "", 0, 0, false
 	}
@@ -147,25 +147,26 @@ func (n *simNode) victim(s *stream, where string) (name string, off, size int64,
 // witnessed lists the frames of a journal's file, as [start, length), that later
 // frames of the same file say were durable. Its first one, the generation's
 // start, is durable before any other is written.
-func witnessed(data []byte) [][2]int64 {
-	const wrapping, sequence, synced = 4, 8, 16
+// unwrap is the engine's.
+func witnessed(data []byte, unwrap func(data []byte) (start, end int, ok bool)) [][2]int64 {
+	const sequence, synced = 8, 16
 	castagnoli := crc32.MakeTable(crc32.Castagnoli)
 	var frames [][2]int64
 	var seqs []uint64
 	most := uint64(0)
-	for at := 0; at+wrapping+record.HeaderSize <= len(data); {
-		size := int(binary.LittleEndian.Uint32(data[at:]))
-		if size < record.HeaderSize || at+wrapping+size > len(data) {
+	for at := 0; at < len(data); {
+		start, end, ok := unwrap(data[at:])
+		if !ok || end-start < record.HeaderSize {
 			break
 		}
-		f := data[at+wrapping:]
-		if crc32.Checksum(f[4:size], castagnoli) != binary.LittleEndian.Uint32(f) {
+		f := data[at+start : at+end]
+		if crc32.Checksum(f[4:], castagnoli) != binary.LittleEndian.Uint32(f) {
 			break // torn by a crash: no witness
 		}
-		frames = append(frames, [2]int64{int64(at + wrapping), int64(size)})
+		frames = append(frames, [2]int64{int64(at + start), int64(len(f))})
 		seqs = append(seqs, binary.LittleEndian.Uint64(f[sequence:]))
 		most = max(most, binary.LittleEndian.Uint64(f[synced:]))
-		at += wrapping + size
+		at += end
 	}
 	var out [][2]int64
 	for i, f := range frames {

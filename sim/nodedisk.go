@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"github.com/tapedeck/tapedeck/disk"
 	"github.com/tapedeck/tapedeck/disk/record"
 	"github.com/tapedeck/tapedeck/sim/simdisk"
 )
@@ -30,7 +31,31 @@ func (n *simNode) dying(keep unsynced) {
 		n.host.DoJournal(works[:1+upTo%uint64(len(works))])
 	}
 	n.disk.Crash(simdisk.CrashMode{Keep: diskKeeps[keep]}, s.Rand)
+	n.closeEngine()
 }
 
-// engine is the journal engine of this boot.
-func (n *simNode) engine() record.Engine { return simdisk.NewEngine(n.fs, "journal") }
+// newEngine is a journal engine over a node's disk.
+func (w *World) newEngine(fsys disk.FS) record.Engine {
+	if w.opts.Journal.New == nil {
+		return simdisk.NewEngine(fsys, "journal")
+	}
+	return w.opts.Journal.New(fsys, "journal")
+}
+
+// closeEngine frees what the engine of a boot that is over holds outside of the
+// simulation; nothing reaches the disk by it.
+func (n *simNode) closeEngine() {
+	if n.engine == nil {
+		return
+	}
+	if err := n.engine.Close(); err != nil {
+		n.w.violate("journal engine", "%s: its engine does not close: %v", n.id, err)
+	}
+}
+
+// closeEngines is the end of a run.
+func (w *World) closeEngines() {
+	for _, n := range w.nodes {
+		n.closeEngine()
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"github.com/tapedeck/tapedeck/core/call"
 	"github.com/tapedeck/tapedeck/core/model"
 	"github.com/tapedeck/tapedeck/disk"
+	"github.com/tapedeck/tapedeck/disk/record"
 	"github.com/tapedeck/tapedeck/node"
 	"github.com/tapedeck/tapedeck/sim/simdisk"
 )
@@ -26,8 +27,10 @@ type simNode struct {
 	clock clock
 	disk  *simdisk.Disk
 	fs    disk.FS // of this boot
-	host  *node.Host
-	rand  *stream // of this node's boots
+	// engine is the journal's, of the latest boot.
+	engine record.Engine
+	host   *node.Host
+	rand   *stream // of this node's boots
 
 	boot     uint64 // raised by start and crash
 	up       bool
@@ -108,6 +111,8 @@ func (n *simNode) start() {
 	n.pending = map[uint64]*request{}
 	n.clock.boot(w.loop.now, model.Mono(n.rand.Int64N(int64(time.Hour))))
 	n.fs = n.disk.FS()
+	n.closeEngine()
+	n.engine = n.w.newEngine(n.fs)
 	host, err := node.Open(n.config())
 	w.trace.note(w.loop.now, n.index, kindStart, n.boot)
 	if err != nil {
@@ -129,7 +134,7 @@ func (n *simNode) config() node.Config {
 	for _, id := range n.w.peersOf(n) {
 		cfg.Peers = append(cfg.Peers, model.Node{ID: id, Address: string(id) + ":7070"})
 	}
-	return node.Config{Core: cfg, FS: n.fs, Journal: n.engine(),
+	return node.Config{Core: cfg, FS: n.fs, Journal: n.engine,
 		NewDisk: model.DiskID(n.rand.Uint64() | 1), Random: n.boot, Notice: n.notice}
 }
 

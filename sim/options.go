@@ -1,11 +1,14 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/tapedeck/tapedeck/core"
+	"github.com/tapedeck/tapedeck/disk"
+	"github.com/tapedeck/tapedeck/disk/record"
 )
 
 // Options are everything a run depends on. FromSeed draws them; a scenario or
@@ -24,9 +27,20 @@ type Options struct {
 	Load         LoadOptions
 	Harm         HarmOptions
 	Operator     OperatorOptions
+	Journal      JournalOptions
 	// Safety is how long clients work while faults strike; Liveness how long
 	// after healing everything must have succeeded.
 	Safety, Liveness time.Duration
+}
+
+// JournalOptions hand in a journal engine for the simulated one. The package is
+// pure, so an engine that writes real files comes from outside.
+type JournalOptions struct {
+	Name string // for people; empty: the simulated engine
+	// New is an engine over a folder of a node's simulated disk, which must be the
+	// truth: what a crash loses there is lost. It must depend on nothing else, or a
+	// seed is not a run. Close is called on each engine, also after its process died.
+	New func(fsys disk.FS, dir string) record.Engine
 }
 
 // TopicOptions is one topic of the run.
@@ -116,6 +130,7 @@ func (o Options) String() string {
 	fmt.Fprintf(&b, "load      %s\n", fields(o.Load))
 	fmt.Fprintf(&b, "harm      %s\n", fields(o.Harm))
 	fmt.Fprintf(&b, "operator  %s\n", fields(o.Operator))
+	fmt.Fprintf(&b, "journal   %s\n", cmp.Or(o.Journal.Name, "simulated"))
 	return b.String()
 }
 

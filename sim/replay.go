@@ -33,7 +33,7 @@ func (n *simNode) replay() {
 	copied.Crash(simdisk.CrashMode{Keep: simdisk.KeepAll}, nil)
 	fs := copied.FS()
 	host, err := node.Open(node.Config{Core: core.Config{Self: n.id, Timing: w.opts.Timing, Limits: w.opts.Limits},
-		FS: fs, Journal: simdisk.NewEngine(fs, "journal"), NewDisk: 1, Random: 1})
+		FS: fs, Journal: w.newEngine(fs), NewDisk: 1, Random: 1})
 	if err != nil {
 		w.violate("live state equals replayed state", "%s: a copy of its folder does not open: %v", n.id, err)
 		return

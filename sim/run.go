@@ -83,6 +83,7 @@ func Run(o Options, line func(string)) (res Result) {
 	r := &run{w: w, counts: map[string]uint32{}}
 	r.rec = &recorder{w: w}
 	defer func() {
+		defer w.closeEngines()
 		if p := recover(); p != nil {
 			res.Exit, res.Why, res.Stack = Crashed, fmt.Sprintf("panic: %v", p), string(debug.Stack())
 		}

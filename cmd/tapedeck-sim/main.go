@@ -20,7 +20,10 @@ import (
 	"github.com/tapedeck/tapedeck/sim"
 )
 
-const usageExit = 64
+const (
+	usageExit       = 64
+	interruptedExit = 130
+)
 
 // cli is the command line.
 type cli struct {
@@ -66,6 +69,8 @@ func main() {
 	}
 	var c cli
 	parser := kong.Must(&c, kong.Name("tapedeck-sim"), kong.UsageOnError(),
+		kong.Vars{"journal_help": "The nodes' journal engine: simulated, or own or tidwall over scratch folders; " +
+			"seed: tidwall for seeds that end in 07, 27, 47, 67 or 87, own for those 10 later, simulated for the others."},
 		kong.Description("Tapedeck's simulator: a whole cluster in virtual time, broken by a seed, and judged."))
 	ctx, err := parser.Parse(os.Args[1:])
 	if err != nil {
@@ -73,7 +78,9 @@ func main() {
 		os.Exit(usageExit)
 	}
 	out := &output{Writer: os.Stdout}
-	if err := ctx.Run(out); err != nil {
+	err = ctx.Run(out)
+	removeScratch()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "tapedeck-sim:", err)
 		os.Exit(usageExit)
 	}

@@ -15,6 +15,7 @@ import (
 
 // runCommand runs one seed.
 type runCommand struct {
+	engineFlag
 	Seed    uint64 `required:"" help:"The seed."`
 	Trace   bool   `help:"Print a line per interesting event."`
 	Quiet   bool   `help:"Print the verdict only."`
@@ -24,8 +25,8 @@ type runCommand struct {
 
 // Run implements the command.
 func (c *runCommand) Run(out *output) error {
-	o := sim.FromSeed(c.Seed)
 	if !c.Quiet {
+		o, _ := c.prepare(c.Seed)
 		fmt.Fprint(out, o)
 	}
 	var line func(string)
@@ -33,7 +34,7 @@ func (c *runCommand) Run(out *output) error {
 		line = func(s string) { fmt.Fprintln(out, s) }
 	}
 	began := time.Now()
-	r := sim.Run(o, line)
+	_, r := c.run(c.Seed, line)
 	took := time.Since(began)
 	if !c.Quiet {
 		printProbes(out, r.Probes)

@@ -17,6 +17,7 @@ import (
 
 // sweepCommand runs a range of seeds.
 type sweepCommand struct {
+	engineFlag
 	Seeds   string `required:"" placeholder:"FROM..TO" help:"Seeds to run, both ends included."`
 	Workers int    `help:"Runs at a time; the number of cores by default."`
 	Corpus  string `type:"path" help:"A folder to keep failing seeds in."`
@@ -58,7 +59,7 @@ func (c *sweepCommand) Run(out *output) error {
 	for _, seed := range slices.Sorted(maps.Keys(t.failed)) {
 		out.worsen(t.failed[seed].Exit)
 		if c.Corpus != "" {
-			if err := keep(c.Corpus, seed, t.failed[seed]); err != nil {
+			if err := c.keep(seed, t.failed[seed]); err != nil {
 				return err
 			}
 		}
@@ -98,7 +99,7 @@ func (c *sweepCommand) sweep(out *output, from, to uint64) tally {
 	for range workers {
 		wg.Go(func() {
 			for seed, ok := take(); ok; seed, ok = take() {
-				r := sim.Run(sim.FromSeed(seed), nil)
+				_, r := c.run(seed, nil)
 				mu.Lock()
 				t.add(seed, r)
 				if r.Exit != sim.Passed {
@@ -127,11 +128,12 @@ func (t *tally) add(seed uint64, r sim.Result) {
 }
 
 // keep writes a failing seed, with what it expanded to, into the corpus.
-func keep(dir string, seed uint64, r sim.Result) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+func (c *sweepCommand) keep(seed uint64, r sim.Result) error {
+	if err := os.MkdirAll(c.Corpus, 0o755); err != nil {
 		return err
 	}
-	text := fmt.Sprintf("%sverdict   %s: %s\ntrace     %016x\nversion   %s\n%s", sim.FromSeed(seed), sim.ExitName(r.Exit),
+	o, _ := c.prepare(seed)
+	text := fmt.Sprintf("%sverdict   %s: %s\ntrace     %016x\nversion   %s\n%s", o, sim.ExitName(r.Exit),
 		r.Why, r.Hash, version(), r.Stack)
-	return os.WriteFile(filepath.Join(dir, fmt.Sprintf("seed-%d.txt", seed)), []byte(text), 0o644)
+	return os.WriteFile(filepath.Join(c.Corpus, fmt.Sprintf("seed-%d.txt", seed)), []byte(text), 0o644)
 }

@@ -29,14 +29,23 @@ import (
 	"github.com/tapedeck/tapedeck/disk/record"
 )
 
-// memory is a file system in memory, where Linux has one: syncs cost nothing.
-const memory = "/dev/shm"
+// Parent is where scratch folders are best made: in memory, where Linux has such
+// a place, since syncs cost nothing there.
+func Parent() string {
+	const memory = "/dev/shm"
+	if st, err := os.Stat(memory); err == nil && st.IsDir() {
+		return memory
+	}
+	return os.TempDir()
+}
 
 // Factory makes engines of one kind. One goroutine at a time.
 type Factory struct {
-	// FileBytes is the size at which the engine ends a file, 16 KiB if not set: a
+	// FileBytes is the size at which the engine ends a file, at first 16 KiB: a
 	// simulated run writes little, and must see files end.
 	FileBytes int
+	// Parent is where the engines' folders are made; see Parent.
+	Parent string
 
 	name   string // of the engine, as disk/journal has it
 	folder string // holds the engines' folders; empty until the first is needed
@@ -44,7 +53,7 @@ type Factory struct {
 
 // New is a factory of the engine with the given name: journal.Own or
 // journal.Tidwall.
-func New(name string) *Factory { return &Factory{FileBytes: 16 << 10, name: name} }
+func New(name string) *Factory { return &Factory{FileBytes: 16 << 10, Parent: Parent(), name: name} }
 
 // Name is the engine's.
 func (f *Factory) Name() string { return f.name }
@@ -68,11 +77,7 @@ func (f *Factory) Close() error {
 // root makes a folder for one engine.
 func (f *Factory) root() (string, error) {
 	if f.folder == "" {
-		parent := memory
-		if st, err := os.Stat(parent); err != nil || !st.IsDir() {
-			parent = os.TempDir()
-		}
-		folder, err := os.MkdirTemp(parent, "tapedeck-scratch-")
+		folder, err := os.MkdirTemp(f.Parent, "tapedeck-scratch-")
 		if err != nil {
 			return "", err
 		}

@@ -27,6 +27,9 @@
 // no rule of recovery could see is not done. See HarmOptions.
 // Hence every acknowledged message must be there at the end, on every replica.
 //
+// The journal's engine is the simulated one, or one that is handed in and works
+// over the same simulated disk: see JournalOptions.
+//
 // Units: virtual time is a time.Duration since the run began; rates are
 // chances in 10,000.
 package sim

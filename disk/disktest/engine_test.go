@@ -167,7 +167,8 @@ func scratchFolder(t *testing.T) string {
 }
 
 func newReal(t *testing.T) *real {
-	return &real{t: t, dir: scratchFolder(t), make: func(dir string) record.Engine { return journal.New(dir + "/journal") }}
+	make := func(dir string) record.Engine { return journal.New(dir + "/journal") }
+	return &real{t: t, dir: scratchFolder(t), make: make}
 }
 
 func newTidwall(t *testing.T) *real {

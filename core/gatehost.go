@@ -70,6 +70,9 @@ func (h gateHost) Up(n model.NodeID) bool {
 	return n == h.s.cfg.Self || p != nil && p.inc.Boot != 0 && !p.down
 }
 
+// Peers implements gateway.Host.
+func (h gateHost) Peers() []model.Node { return h.s.cfg.Peers }
+
 // Reachable implements gateway.Host.
 func (h gateHost) Reachable(n model.NodeID) bool {
 	if n == h.s.cfg.Self {

@@ -39,8 +39,8 @@ func (c *devCmd) Run(ctx context.Context, std *stdio) error {
 		return fmt.Errorf("--listen: %w", err)
 	}
 	if left := c.leftOut(); len(left) > 0 {
-		fmt.Fprintf(std.Err, "%s also holds the data of %s, which --nodes %d does not start: they count as down\n",
-			c.Data, strings.Join(left, ", "), c.Nodes)
+		fmt.Fprintf(std.Err, "%s also holds the data of %s, which --nodes %d does not start: they count as down; "+
+			"--nodes %d starts them\n", c.Data, strings.Join(left, ", "), c.Nodes, c.Nodes+len(left))
 	}
 	origins := c.AllowedOrigin
 	if len(origins) == 0 {

@@ -169,11 +169,15 @@ func (g *Gateway) joinSubscription(rq *request, s *model.Subscription, d *call.D
 	}
 }
 
-// getCluster says what this node knows by itself; it needs nobody's answer.
+// getCluster says what this node knows by itself; it needs nobody's answer. Before
+// there is a cluster, that is who of the configured nodes can be reached.
 func (g *Gateway) getCluster(rq *request) {
 	out := &call.GetClusterResult{Self: g.h.Self()}
 	cat := g.h.Catalog()
 	if cat == nil {
+		for _, n := range g.h.Peers() {
+			out.Nodes = append(out.Nodes, call.NodeStatus{Node: n, Reachable: g.h.Reachable(n.ID)})
+		}
 		g.reply(rq, out, nil)
 		return
 	}

@@ -38,6 +38,8 @@ type Host interface {
 	Reply(id uint64, result call.ClientResult, err *model.Error)
 	// Up says whether packets can be sent to a node, as far as is known.
 	Up(n model.NodeID) bool
+	// Peers are the nodes that this one was configured with.
+	Peers() []model.Node
 	// Reachable says whether a node was heard of lately.
 	Reachable(n model.NodeID) bool
 	// Status describes the groups that have a replica here.

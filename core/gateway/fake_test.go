@@ -73,6 +73,7 @@ func (f *fake) Catalog() model.Catalog {
 	return catalog{f}
 }
 func (f *fake) Leader(g model.GroupID) (model.NodeID, bool) { n, ok := f.leaders[g]; return n, ok }
+func (f *fake) Peers() []model.Node                         { return f.nodesOf("a", "b", "c") }
 func (f *fake) Reachable(n model.NodeID) bool               { return !f.down[n] }
 func (f *fake) Status() []call.GroupStatus                  { return nil }
 func (f *fake) Ask(to model.NodeID, ask uint64, g model.GroupID, req call.Request) {
@@ -117,6 +118,13 @@ func (c catalog) Topics() []*model.Topic               { return c.f.topics }
 func (c catalog) Subscriptions() []*model.Subscription { return c.f.subs }
 func (c catalog) Groups() []*model.Group               { return c.f.groups }
 func (c catalog) Nodes() []*model.Node                 { return c.f.nodes }
+
+func (f *fake) nodesOf(ids ...model.NodeID) (nodes []model.Node) {
+	for _, id := range ids {
+		nodes = append(nodes, model.Node{ID: id, Address: string(id) + ":1"})
+	}
+	return nodes
+}
 
 // next takes the oldest try that the test has not looked at.
 func (f *fake) next() try {

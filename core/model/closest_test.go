@@ -40,7 +40,7 @@ func TestEditDistance(t *testing.T) {
 func TestSubscriptionsAreComparedByName(t *testing.T) {
 	c := catalogOf{
 		topics: []string{"orders", "bills"},
-		refs: []string{"orders/a", "orders/audit", "bills/mail"},
+		refs:   []string{"orders/a", "orders/audit", "bills/mail"},
 	}
 	for ref, want := range map[string]string{
 		"orders/b":     `subscription "orders/b" does not exist`, // however much of the reference is alike

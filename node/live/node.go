@@ -70,6 +70,7 @@ type Node struct {
 	net     *connectnet.Net
 	server  *http.Server
 	client  *connect.Server // PubSubService and AdminService
+	served  *served         // what the listener serves
 	metrics *metrics
 	book    *directory
 	gate    gate
@@ -191,11 +192,17 @@ func (n *Node) awaitReady() {
 	defer ticker.Stop()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	for !n.ends() {
+	patience := firstWait
+	for quiet := time.Now(); !n.ends(); {
 		result, _ := n.ask(ctx, &call.GetCluster{}, 0)
-		if r, ok := result.(*call.GetClusterResult); ok && metaLeader(r) != "" {
+		r, ok := result.(*call.GetClusterResult)
+		if ok && metaLeader(r) != "" {
 			close(n.ready)
 			return
+		}
+		if ok && time.Since(quiet) >= patience {
+			n.log.Warn(waitingFor(r))
+			quiet, patience = time.Now(), min(2*patience, lastWait)
 		}
 		select {
 		case <-ticker.C:

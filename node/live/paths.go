@@ -31,6 +31,7 @@ type path struct {
 	body    bool
 	binds   []bind // fields taken from the path
 	pattern string // for http.ServeMux
+	shown   string // for people
 }
 
 // bind is a field of the request and the wildcards it is joined from by "/".
@@ -59,9 +60,13 @@ func (n *Node) mountPaths(mux connecthttp.ServeMux) {
 			panic(fmt.Sprintf("HTTP annotation of %s: %v", spec.Procedure, err))
 		}
 		p.node, p.client = n, client
+		n.served.Paths = append(n.served.Paths, p.shown)
 		mux.Handle(p.pattern, p)
 	}
 }
+
+// shape makes a template's variables what a person fills in.
+var shape = strings.NewReplacer("{subscription=*/*}", "{topic}/{name}")
 
 func newPath(spec connect.Spec, method protoreflect.MethodDescriptor, rule *annotations.HttpRule) (*path, error) {
 	verb, template, err := verbAndTemplate(rule)
@@ -100,7 +105,7 @@ func newPath(spec connect.Spec, method protoreflect.MethodDescriptor, rule *anno
 		p.binds = append(p.binds, b)
 		rest = tail
 	}
-	p.pattern = pattern
+	p.pattern, p.shown = pattern, verb+" "+shape.Replace(template)
 	return p, nil
 }
 
@@ -124,9 +129,7 @@ func verbAndTemplate(rule *annotations.HttpRule) (verb, template string, err err
 func (p *path) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if p.body && (err != nil || kind != "application/json") {
-		w.Header().Set("Accept-Post", "application/json")
-		http.Error(w, `{"code":"invalid_argument","message":"send JSON with the header content-type: application/json"}`,
-			http.StatusUnsupportedMediaType)
+		wantsJSON(w)
 		return
 	}
 	res, err := p.call(r)

@@ -42,6 +42,30 @@ const noResponseCompression = 1 << 30
 // puts spaces in at random.
 type compactJSON struct{ *connectproto.JSONCodec }
 
+// UnmarshalRead implements connect.Codec. An error says how to write what was
+// written in another way.
+func (c compactJSON) UnmarshalRead(ctx context.Context, src io.Reader, msg any) error {
+	err := c.JSONCodec.UnmarshalRead(ctx, src, msg)
+	if err == nil {
+		return nil
+	}
+	for _, h := range jsonHints {
+		if strings.Contains(err.Error(), h.sign) {
+			return fmt.Errorf("%w; %s", err, h.hint)
+		}
+	}
+	return err
+}
+
+// jsonHints are by what is found in the library's error.
+var jsonHints = []struct{ sign, hint string }{
+	{"google.protobuf.Duration", `a duration is a number of seconds and an s, such as "1.5s" or "36000s"`},
+	{"google.protobuf.Timestamp", `a moment is written as "2026-01-31T12:00:00Z"`},
+	{"unexpected token", `durations, moments and bytes are texts: "1.5s", "2026-01-31T12:00:00Z", base64`},
+	{"bytes field", "bytes are written in base64: echo -n TEXT | base64"},
+	{"illegal base64", "bytes are written in base64: echo -n TEXT | base64"},
+}
+
 // MarshalWrite implements connect.Codec.
 func (c compactJSON) MarshalWrite(ctx context.Context, dst io.Writer, msg any) error {
 	return c.MarshalWriteStable(ctx, dst, msg)
@@ -69,7 +93,7 @@ func options() []connecthttp.Option {
 
 // newServer puts everything served at the listener together.
 func (n *Node) newServer() *http.Server {
-	n.client = connect.NewServer(n.observe)
+	n.client, n.served = connect.NewServer(n.observe), new(served)
 	tapedeckv1connect.RegisterPubSubServiceHandler(n.client, pubsub{n})
 	tapedeckv1connect.RegisterAdminServiceHandler(n.client, admin{n})
 	mux := http.NewServeMux()
@@ -80,6 +104,8 @@ func (n *Node) newServer() *http.Server {
 	mux.Handle(grpchealth.NewHandler(health{n}))
 	mux.Handle("GET /metrics", promhttp.HandlerFor(n.metrics.registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", n.healthz)
+	n.served.complete(n.client)
+	mux.Handle("/", n.served.elsewhere(mux))
 
 	http2 := connectnet.HTTP2()
 	http2.MaxConcurrentStreams = maxStreams
@@ -124,6 +150,11 @@ type countedMux struct {
 
 // Handle implements connecthttp.ServeMux.
 func (m countedMux) Handle(pattern string, h http.Handler) {
+	if service, ok := strings.CutSuffix(pattern, "/"); ok && strings.HasPrefix(service, "/") {
+		h = forCalls(h, m.node.served.elsewhere(m.ServeMux)) // of methods that the service has not
+	} else if strings.HasPrefix(pattern, "/") {
+		h = forCalls(h, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { wantsJSON(w) }))
+	}
 	m.ServeMux.Handle(pattern, m.node.counted(h))
 }
 

@@ -42,13 +42,13 @@ func (c *Client) invoke(ctx context.Context, n *node, r call.Client) (call.Clien
 	case *call.ExtendLease:
 		_, err := n.pubsub.ExtendLease(ctx, &tapedeckv1.ExtendLeaseRequest{
 			Subscription: r.Subscription, Member: string(r.Member), Generation: uint64(r.Generation),
-			Offsets: deliveredOffsets(r.Offsets), Extension: duration(r.Extension),
+			Offsets: deliveredOffsets(r.Offsets, r.Deliveries), Extension: duration(r.Extension),
 		})
 		return &call.Empty{}, err
 	case *call.Nack:
 		_, err := n.pubsub.Nack(ctx, &tapedeckv1.NackRequest{
 			Subscription: r.Subscription, Member: string(r.Member), Generation: uint64(r.Generation),
-			Offsets: deliveredOffsets(r.Offsets), Delay: duration(r.Delay),
+			Offsets: deliveredOffsets(r.Offsets, r.Deliveries), Delay: duration(r.Delay),
 		})
 		return &call.Empty{}, err
 	case *call.LeaveSubscription:
@@ -60,9 +60,17 @@ func (c *Client) invoke(ctx context.Context, n *node, r call.Client) (call.Clien
 	panic(fmt.Sprintf("a session asked for %T, which it never does", r))
 }
 
-func deliveredOffsets(list []call.PartitionOffset) (out []*tapedeckv1.DeliveredOffsets) {
-	for _, p := range list {
-		out = append(out, &tapedeckv1.DeliveredOffsets{Partition: uint32(p.Partition), Offsets: []uint64{uint64(p.Offset)}})
+// deliveredOffsets joins what follows each other in one partition.
+func deliveredOffsets(list []call.PartitionOffset, deliveries []uint64) (out []*tapedeckv1.DeliveredOffsets) {
+	for i, p := range list {
+		if i == 0 || list[i-1].Partition != p.Partition {
+			out = append(out, &tapedeckv1.DeliveredOffsets{Partition: uint32(p.Partition)})
+		}
+		set := out[len(out)-1]
+		set.Offsets = append(set.Offsets, uint64(p.Offset))
+		if len(deliveries) == len(list) {
+			set.Deliveries = append(set.Deliveries, deliveries[i])
+		}
 	}
 	return out
 }
@@ -96,6 +104,7 @@ func invokePull(ctx context.Context, n *node, r *call.Pull) (call.ClientResult, 
 		})
 	}
 	for _, x := range resp.GetRanges() {
+		out.Delivery = x.GetDelivery()
 		views, err := checkedRun(x.GetRun())
 		if err != nil {
 			return nil, fmt.Errorf("partition %d: %w", x.GetPartition(), err)
@@ -128,6 +137,9 @@ func invokeAck(ctx context.Context, n *node, r *call.Ack) (call.ClientResult, er
 	}
 	for _, u := range r.UpTo {
 		req.UpTo = append(req.UpTo, &tapedeckv1.AckUpTo{Partition: uint32(u.Partition), NextOffset: uint64(u.Offset)})
+	}
+	for _, s := range deliveredOffsets(r.Offsets, nil) {
+		req.Offsets = append(req.Offsets, &tapedeckv1.AckOffsets{Partition: s.GetPartition(), Offsets: s.GetOffsets()})
 	}
 	resp, err := n.pubsub.Ack(ctx, req)
 	if err != nil {

@@ -24,7 +24,9 @@ type Message struct {
 	Attempt    uint32 // deliveries so far, from 1, as far as the broker counts them
 	AppendTime time.Time
 
-	ack func()
+	ack    func()
+	nack   func(delay time.Duration)
+	extend func(by time.Duration)
 }
 
 // Ack says that a message received from a subscription was processed, without
@@ -32,6 +34,26 @@ type Message struct {
 func (m *Message) Ack() {
 	if m.ack != nil {
 		m.ack()
+	}
+}
+
+// Nack gives a message received from a subscription back: it comes again, to
+// this or another member, after a delay (0: the subscription's backoff), and an
+// attempt is counted. In mode ordered, what follows it in its partition comes
+// again with it. After Ack or Nack it does nothing.
+func (m *Message) Nack(delay time.Duration) {
+	if m.nack != nil {
+		m.nack(delay)
+	}
+}
+
+// Extend asks for more time before the message comes again: until so long from
+// now (0: the subscription's ack deadline; 1 s to 10 min). A subscriber that
+// runs extends by itself what it holds, as often as its session needs to be
+// renewed, so this is for work that outlasts the ack deadline in between.
+func (m *Message) Extend(by time.Duration) {
+	if m.extend != nil {
+		m.extend(by)
 	}
 }
 

@@ -103,7 +103,9 @@ func (c *Client) Subscribe(ctx context.Context, subscription string, opts ...Sub
 	if err != nil {
 		return nil, err
 	}
-	cfg.session.SessionTimeout = s.GetSessionTimeout().AsDuration()
+	cfg.session.Shared = s.GetMode() == tapedeckv1.Mode_MODE_SHARED
+	// A heartbeat extends leases, too: it comes in time for both.
+	cfg.session.SessionTimeout = min(s.GetSessionTimeout().AsDuration(), s.GetAckDeadline().AsDuration())
 	return &Subscriber{
 		c: c, topic: topic, cfg: cfg, wake: make(chan struct{}, 1), ready: make(chan struct{}, 1),
 		s: session.NewConsumer(cfg.session), cancels: map[uint64]context.CancelFunc{},
@@ -261,14 +263,17 @@ func (s *Subscriber) take(ctx context.Context, limit int) ([]session.Delivery, e
 func (s *Subscriber) message(d *session.Delivery) *Message {
 	m := delivered(s.topic, d)
 	var once sync.Once
-	m.ack = func() {
-		once.Do(func() {
-			s.mu.Lock()
-			s.s.Processed(s.c.now(), *d)
-			s.mu.Unlock()
-			s.nudge()
-		})
+	tell := func(what func()) {
+		s.mu.Lock()
+		what()
+		s.mu.Unlock()
+		s.nudge()
 	}
+	m.ack = func() { once.Do(func() { tell(func() { s.s.Processed(s.c.now(), *d) }) }) }
+	m.nack = func(delay time.Duration) {
+		once.Do(func() { tell(func() { s.s.Nack(s.c.now(), *d, delay) }) })
+	}
+	m.extend = func(by time.Duration) { tell(func() { s.s.Extend(*d, by) }) }
 	return m
 }
 

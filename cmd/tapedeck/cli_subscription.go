@@ -31,8 +31,12 @@ type subscriptionCreateCmd struct {
 	clientFlags
 	Ref            string        `arg:"" name:"topic/name" help:"The topic, and the new subscription's name."`
 	From           string        `help:"earliest, latest, a moment (RFC 3339) or a while ago (10m)." default:"earliest"`
+	Mode           string        `help:"ordered, or shared: members compete for messages." enum:"ordered,shared" default:"ordered"`
+	KeyOrdered     bool          `help:"With --mode shared: messages of one key to one member at a time, in order."`
+	MemberLimit    uint32        `help:"Unacknowledged messages of a member at most; 0: 10000." placeholder:"N"`
+	Limit          uint32        `help:"Unacknowledged messages of all members at most; 0: no limit." placeholder:"N"`
 	AckDeadline    time.Duration `help:"How long a message may be unacknowledged; 0: 30s."`
-	SessionTimeout time.Duration `help:"After how long a silent member loses its partitions; 0: 10s."`
+	SessionTimeout time.Duration `help:"After how long a silent member loses what it holds; 0: 10s."`
 	MaxAttempts    uint32        `help:"After how many deliveries a message goes to the dead-letter topic; 0: never."`
 	DeadLetter     string        `name:"dead-letter-topic" help:"The topic it goes to." placeholder:"TOPIC"`
 	MinBackoff     time.Duration `help:"How long a message that was given back waits at first; 0: 100ms."`
@@ -49,6 +53,11 @@ func (c *subscriptionCreateCmd) Run(ctx context.Context, std *stdio) error {
 		req.AckDeadline, req.SessionTimeout = optional(c.AckDeadline), optional(c.SessionTimeout)
 		req.MaxDeliveryAttempts, req.DeadLetterTopic = c.MaxAttempts, c.DeadLetter
 		req.MinBackoff, req.MaxBackoff = optional(c.MinBackoff), optional(c.MaxBackoff)
+		req.Mode, req.KeyOrdered = tapedeckv1.Mode_MODE_ORDERED, c.KeyOrdered
+		if c.Mode == "shared" {
+			req.Mode = tapedeckv1.Mode_MODE_SHARED
+		}
+		req.MaxInFlightPerMember, req.MaxInFlight = c.MemberLimit, c.Limit
 		resp, err := cl.CreateSubscription(ctx, req)
 		if err != nil {
 			return err
@@ -120,7 +129,11 @@ func describeSubscription(p *printer, s *tapedeckv1.GetSubscriptionResponse) err
 		rows = append(rows, []any{x.GetPartition(), x.GetCursor(), x.GetHighWatermark(), x.GetLag(), x.GetLeased(),
 			ago(x.GetOldestUnackedAge()), ago(x.GetRetentionLeft()), x.GetOwner(), state})
 	}
-	p.facts("subscription", s.GetTopic()+"/"+s.GetName(), "created", moment(s.GetCreateTime()),
+	mode := modeName(s.GetMode())
+	if s.GetKeyOrdered() {
+		mode += ", by key"
+	}
+	p.facts("subscription", s.GetTopic()+"/"+s.GetName(), "created", moment(s.GetCreateTime()), "mode", mode,
 		"ack deadline", ago(s.GetAckDeadline()), "session timeout", ago(s.GetSessionTimeout()),
 		"generation", s.GetGeneration(), "members", len(s.GetMembers()), "lag", lag)
 	if err := p.table("PARTITION CURSOR END LAG LEASED OLDEST KEPT-FOR OWNER STATE", rows); err != nil {
@@ -135,6 +148,10 @@ func describeSubscription(p *printer, s *tapedeckv1.GetSubscriptionResponse) err
 		rows = append(rows, []any{m.GetId(), moment(m.GetLastSeen()), strings.Trim(fmt.Sprint(m.GetPartitions()), "[]")})
 	}
 	return p.table("MEMBER LAST-SEEN PARTITIONS", rows)
+}
+
+func modeName(m tapedeckv1.Mode) string {
+	return strings.ToLower(strings.TrimPrefix(m.String(), "MODE_"))
 }
 
 type subscriptionListCmd struct {
@@ -152,8 +169,7 @@ func (c *subscriptionListCmd) Run(ctx context.Context, std *stdio) error {
 		return p.proto(&tapedeckv1.ListSubscriptionsResponse{Subscriptions: all}, func() error {
 			rows := make([][]any, 0, len(all))
 			for _, s := range all {
-				mode := strings.ToLower(strings.TrimPrefix(s.GetMode().String(), "MODE_"))
-				rows = append(rows, []any{s.GetTopic() + "/" + s.GetName(), mode, ago(s.GetAckDeadline()),
+				rows = append(rows, []any{s.GetTopic() + "/" + s.GetName(), modeName(s.GetMode()), ago(s.GetAckDeadline()),
 					moment(s.GetCreateTime())})
 			}
 			return p.table("SUBSCRIPTION MODE ACK-DEADLINE CREATED", rows)

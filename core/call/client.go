@@ -95,6 +95,7 @@ type (
 	PullResult struct {
 		Member     model.MemberID
 		Generation model.Generation
+		Delivery   uint64 // shared: of all of it
 		Ranges     []PulledRange
 		Skipped    []Range
 	}

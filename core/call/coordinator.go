@@ -37,6 +37,7 @@ type Granted struct {
 	Member     model.MemberID
 	Generation model.Generation
 	Replay     bool
+	Room       uint32 // shared: messages that the member may be given
 	Ranges     []Range
 	Acked      []Range // within Ranges, by partition, ascending
 	Skipped    []Range // told until confirmed by the next pull
@@ -51,6 +52,7 @@ type Deliver struct {
 	PullSequence uint64
 	Ranges       []Range
 	Skips        []Range
+	Keys         []uint32 // key_ordered: upper half of the key's hash, by message of Ranges
 }
 
 // Delivered answers Deliver: the ranges that may go out, each a part of one of
@@ -58,6 +60,7 @@ type Deliver struct {
 // owned, or moved by a seek meanwhile), and what was skipped.
 type Delivered struct {
 	Generation model.Generation
+	Delivery   uint64 // shared: names what this pull was given; 0: nothing
 	Ranges     []Range
 	Skipped    []Range
 }
@@ -96,6 +99,7 @@ type NackCursors struct {
 	Member     model.MemberID
 	Generation model.Generation
 	Offsets    []PartitionOffset
+	Deliveries []uint64      // shared: by offset
 	Delay      time.Duration // until they come again; 0: the subscription's backoff
 	Ends       []PartitionOffset
 }
@@ -107,6 +111,7 @@ type ExtendLeases struct {
 	Member     model.MemberID
 	Generation model.Generation
 	Offsets    []PartitionOffset
+	Deliveries []uint64      // shared: by offset
 	Extension  time.Duration // from now; 0: the ack deadline
 }
 
@@ -190,6 +195,7 @@ func (m *Granted) Code(c *wire.Codec) {
 	wire.String(c, &m.Member)
 	wire.Uint(c, &m.Generation)
 	c.Bool(&m.Replay)
+	wire.Uint(c, &m.Room)
 	wire.Slice(c, &m.Ranges, codeRange)
 	wire.Slice(c, &m.Acked, codeRange)
 	wire.Slice(c, &m.Skipped, codeRange)
@@ -203,11 +209,13 @@ func (m *Deliver) Code(c *wire.Codec) {
 	wire.Uint(c, &m.PullSequence)
 	wire.Slice(c, &m.Ranges, codeRange)
 	wire.Slice(c, &m.Skips, codeRange)
+	wire.Slice(c, &m.Keys, func(c *wire.Codec, k *uint32) { wire.Uint(c, k) })
 }
 
 // Code implements wire.Coder.
 func (m *Delivered) Code(c *wire.Codec) {
 	wire.Uint(c, &m.Generation)
+	wire.Uint(c, &m.Delivery)
 	wire.Slice(c, &m.Ranges, codeRange)
 	wire.Slice(c, &m.Skipped, codeRange)
 }
@@ -237,6 +245,7 @@ func (m *NackCursors) Code(c *wire.Codec) {
 	wire.String(c, &m.Member)
 	wire.Uint(c, &m.Generation)
 	wire.Slice(c, &m.Offsets, codePartitionOffset)
+	wire.Slice(c, &m.Deliveries, codeDelivery)
 	c.Duration(&m.Delay)
 	wire.Slice(c, &m.Ends, codePartitionOffset)
 }
@@ -247,8 +256,11 @@ func (m *ExtendLeases) Code(c *wire.Codec) {
 	wire.String(c, &m.Member)
 	wire.Uint(c, &m.Generation)
 	wire.Slice(c, &m.Offsets, codePartitionOffset)
+	wire.Slice(c, &m.Deliveries, codeDelivery)
 	c.Duration(&m.Extension)
 }
+
+func codeDelivery(c *wire.Codec, d *uint64) { wire.Uint(c, d) }
 
 // Code implements wire.Coder.
 func (m *MoveCursors) Code(c *wire.Codec) {

@@ -78,6 +78,9 @@ func (p *pulling) round() {
 			return
 		}
 		p.granted = resp.(*call.Granted)
+		if p.granted.Room > 0 {
+			p.messages = min(p.messages, p.granted.Room)
+		}
 		p.c.Member = p.granted.Member
 		p.skipped = p.granted.Skipped
 		p.granted.Ranges = p.granted.Ranges[:min(len(p.granted.Ranges), maxPullPartitions)]
@@ -294,6 +297,9 @@ func (p *pulling) deliver() {
 		PullSequence: p.c.PullSequence, Skips: p.skips}
 	for _, r := range p.ranges {
 		req.Ranges = append(req.Ranges, r.Range)
+		if p.sub.Settings.KeyOrdered {
+			req.Keys = appendKeys(req.Keys, &r)
+		}
 	}
 	p.g.ask(p.rq, p.sub.Coordinator, req, 0, func(resp call.Response, err *model.Error) {
 		if err != nil {
@@ -302,7 +308,8 @@ func (p *pulling) deliver() {
 		}
 		d := resp.(*call.Delivered)
 		p.skipped = mergeRanges(p.skipped, d.Skipped)
-		out := &call.PullResult{Member: p.granted.Member, Generation: d.Generation, Skipped: p.skipped}
+		out := &call.PullResult{Member: p.granted.Member, Generation: d.Generation, Delivery: d.Delivery,
+			Skipped: p.skipped}
 		for _, r := range d.Ranges {
 			// It may be less than what was read: what was acked meanwhile stays here.
 			i := slices.IndexFunc(p.ranges, func(q call.PulledRange) bool {
@@ -323,6 +330,17 @@ func (p *pulling) deliver() {
 		}
 		p.g.reply(p.rq, out, nil)
 	})
+}
+
+// appendKeys appends what the batches say of each message's key.
+func appendKeys(keys []uint32, r *call.PulledRange) []uint32 {
+	for _, v := range r.Batches {
+		for o := max(v.Base(), r.From); o < min(v.Next(), r.To); o++ {
+			key, _ := v.Entry(int(o - v.Base()))
+			keys = append(keys, key)
+		}
+	}
+	return keys
 }
 
 // above leaves out batches that end at or below an offset.

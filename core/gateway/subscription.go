@@ -74,7 +74,7 @@ func (g *Gateway) nack(rq *request, c *call.Nack) {
 func (g *Gateway) nackWith(rq *request, c *call.Nack, s *model.Subscription, t *model.Topic,
 	ends []call.PartitionOffset) {
 	req := &call.NackCursors{Target: g.targetOf(s), Member: c.Member, Generation: c.Generation, Offsets: c.Offsets,
-		Delay: c.Delay, Ends: ends}
+		Deliveries: c.Deliveries, Delay: c.Delay, Ends: ends}
 	again := func(ends []call.PartitionOffset) { g.nackWith(rq, c, s, t, ends) }
 	g.askChecked(rq, s, t, req, ends, again, func(results []call.AckResult) {
 		g.reply(rq, &call.Empty{}, firstFailed(results))
@@ -123,7 +123,7 @@ func (g *Gateway) extendLease(rq *request, c *call.ExtendLease) {
 			return
 		}
 		req := &call.ExtendLeases{Target: g.targetOf(s), Member: c.Member, Generation: c.Generation,
-			Offsets: c.Offsets, Extension: c.Extension}
+			Offsets: c.Offsets, Deliveries: c.Deliveries, Extension: c.Extension}
 		g.ask(rq, s.Coordinator, req, 0, func(resp call.Response, err *model.Error) {
 			if err == nil {
 				err = allFailed(resp.(*call.Acked).Results)

@@ -61,7 +61,6 @@ var refusals = []struct {
 		model.InvalidArgument, "circle: orders → orders"},
 	{"dead letters to none", subscription(model.SubscriptionSettings{MaxAttempts: 3, DeadLetterTopic: "bill"}),
 		model.NotFound, `did you mean "bills"?`},
-	{"shared", subscription(model.SubscriptionSettings{Mode: model.ModeShared}), model.Unimplemented, "shared"},
 	{"filter", subscription(model.SubscriptionSettings{Filter: "a = 1"}), model.Unimplemented, "filter"},
 	{"expiry", subscription(model.SubscriptionSettings{ExpireWhenUnusedIn: day}), model.Unimplemented, "expire"},
 	{"other start", &call.CreateSubscription{Topic: "orders", Name: "mail", Start: model.Start{Kind: model.StartLatest}},

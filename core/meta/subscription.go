@@ -87,9 +87,12 @@ func (s *state) updateSubscription(r *call.UpdateSubscription) *model.Error {
 			"mode: subscription %q is %s, which cannot be changed; make another subscription",
 			r.Subscription, describeMode(old.Settings.Mode))
 	}
+	if r.Settings.KeyOrdered && !old.Settings.KeyOrdered {
+		return model.Errorf(model.FailedPrecondition,
+			"key_ordered: cannot be changed; make another subscription beside %q", r.Subscription)
+	}
 	d := *old
 	set, asked := &d.Settings, r.Settings
-	update(&set.KeyOrdered, asked.KeyOrdered)
 	update(&set.AckDeadline, asked.AckDeadline)
 	update(&set.SessionTimeout, asked.SessionTimeout)
 	update(&set.MaxAttempts, asked.MaxAttempts)

@@ -206,8 +206,6 @@ func supported(s model.SubscriptionSettings) *model.Error {
 		return model.Errorf(model.Unimplemented, "%s: %s not offered by this version; leave it out", field, what)
 	}
 	switch {
-	case s.Mode == model.ModeShared:
-		return refuse("mode", "shared subscriptions are")
 	case s.Filter != "":
 		return refuse("filter", "filters are")
 	case s.ExpireWhenUnusedIn != 0:

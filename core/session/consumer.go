@@ -16,6 +16,8 @@ type ConsumerConfig struct {
 	// names it. A static member that comes back within its session keeps its place.
 	Member model.MemberID
 	Static bool
+	// Shared is the subscription's mode: messages are acked one by one.
+	Shared bool
 	// MemberIsNew says that the name was drawn for this consumer: no earlier one
 	// of that name can have left requests on their way.
 	MemberIsNew bool
@@ -63,6 +65,7 @@ type Delivery struct {
 	Attempt    uint32 // from 1, as far as the broker counts it
 	AppendTime model.Wall
 	Generation model.Generation // of the pull that delivered it
+	Lease      uint64           // mode shared: names this delivery
 	run        uint64
 }
 
@@ -73,24 +76,33 @@ type Consumer struct {
 	lastID  uint64
 	member  model.MemberID
 
-	pull     task
-	pulledAt model.Mono // when the pull under way was made
-	empties  int        // pulls in a row that brought nothing and did not wait
-	sequence uint64     // of the pull under way or next, from 1
-	restart  bool       // the next pull is 1 again: from the cursors
-	strays   model.Mono // until then a pull given up may still reach a coordinator
-	doubt    bool       // one may have reached it: see arrive
-	begun    bool       // Poll was called
-	beat     task
-	plain    bool       // the next heartbeat extends no lease: the last one was refused
-	lastBeat model.Mono // when the last request that renewed the session was made
-	ack      task
-	acking   []acking // what the ack under way says
-	ackMore  bool     // something ackable did not fit into it
-	leave    task
-	leaving  bool
-	left     bool
-	cancelAt model.Mono // when the pull under way is given up, leaving; Never: it was, or there is none
+	pull      task
+	pulledAt  model.Mono // when the pull under way was made
+	empties   int        // pulls in a row that brought nothing and did not wait
+	sequence  uint64     // of the pull under way or next, from 1
+	restart   bool       // the next pull is 1 again: from the cursors
+	strays    model.Mono // until then a pull given up may still reach a coordinator
+	doubt     bool       // one may have reached it: see arrive
+	begun     bool       // Poll was called
+	beat      task
+	plain     bool       // the next heartbeat extends no lease: the last one was refused
+	lastBeat  model.Mono // when the last request that renewed the session was made
+	ack       task
+	acking    []acking // what the ack under way says
+	pulls     uint64   // made
+	nack      task
+	nacks     []named // to be given back
+	nacking   int     // of them, in the nack under way
+	extend    task
+	extends   []named // to be extended by request
+	extending int
+	claims    claims           // mode shared
+	newest    model.Generation // mode shared: of all pulls
+	ackMore   bool             // something ackable did not fit into it
+	leave     task
+	leaving   bool
+	left      bool
+	cancelAt  model.Mono // when the pull under way is given up, leaving; Never: it was, or there is none
 
 	buffer  []Delivery // received and not taken, in order of arrival
 	tracks  map[model.Partition]*track
@@ -122,6 +134,9 @@ type track struct {
 	upTo       model.Offset
 	generated  model.Generation // of the pull that delivered the message below upTo
 	processing int
+
+	deaf   int    // nacks queued or under way
+	deafTo uint64 // pulls up to this number may have been answered before a nack
 }
 
 type handed struct {
@@ -166,6 +181,9 @@ func (c *Consumer) Take(limit int) []Delivery {
 	out := c.buffer[:limit:limit]
 	c.buffer = c.buffer[limit:]
 	for i := range out {
+		if c.cfg.Shared {
+			break
+		}
 		c.tracks[out[i].Partition].processing++
 	}
 	return out
@@ -187,9 +205,13 @@ func (c *Consumer) Cancels() []uint64 {
 	return out
 }
 
-// Processed says that a message taken needs no redelivery. It is acked once
-// all those before it in its partition are processed.
+// Processed says that a message taken needs no redelivery. In mode ordered it is
+// acked once all those before it in its partition are processed.
 func (c *Consumer) Processed(now model.Mono, d Delivery) {
+	if c.cfg.Shared {
+		c.processedShared(now, &d)
+		return
+	}
 	t := c.tracks[d.Partition]
 	if t == nil || t.processing == 0 {
 		return
@@ -243,6 +265,7 @@ func (c *Consumer) FlushAcks(now model.Mono) {
 // Drop forgets what was received and not taken: after a seek of one's own. The
 // next pull begins where the broker says.
 func (c *Consumer) Drop() {
+	c.dropShared(func(*Delivery) bool { return c.cfg.Shared })
 	for _, t := range c.order {
 		c.dropRun(t)
 	}
@@ -280,11 +303,18 @@ func (c *Consumer) Poll(now model.Mono) []Send {
 	if c.ackReady() <= now {
 		sends = append(sends, c.sendAck(now))
 	}
+	if c.nackReady() <= now {
+		sends = append(sends, c.sendNack(now))
+	}
+	if c.extendReady() <= now {
+		sends = append(sends, c.sendExtend(now))
+	}
 	if c.pullReady() <= now {
 		if c.restart {
 			c.restart, c.sequence = false, 1
 		}
 		c.pull.id = c.nextID()
+		c.pulls++
 		c.pulledAt, c.lastBeat = now, now
 		sends = append(sends, c.send(c.pull.id, c.cfg.Wait, &call.Pull{
 			Subscription: c.cfg.Subscription, Member: c.member, Static: c.cfg.Static, PullSequence: c.sequence,
@@ -295,9 +325,9 @@ func (c *Consumer) Poll(now model.Mono) []Send {
 	if c.beatReady() <= now {
 		c.beat.id = c.nextID()
 		c.lastBeat = now
-		sends = append(sends, c.send(c.beat.id, 0, &call.ExtendLease{
-			Subscription: c.cfg.Subscription, Member: c.member, Generation: c.latest(), Offsets: c.leased(),
-		}))
+		r := &call.ExtendLease{Subscription: c.cfg.Subscription, Member: c.member, Generation: c.latest()}
+		r.Offsets, r.Deliveries = c.leased()
+		sends = append(sends, c.send(c.beat.id, 0, r))
 	}
 	if c.cancelAt <= now {
 		c.cancels, c.cancelAt = append(c.cancels, c.pull.id), model.Never
@@ -325,7 +355,7 @@ func (c *Consumer) Next() model.Mono {
 	if c.left || (c.fatal != nil && !c.leaving) {
 		return model.Never
 	}
-	return min(c.ackReady(), c.pullReady(), c.beatReady(), c.leaveReady(), c.cancelAt)
+	return min(c.ackReady(), c.nackReady(), c.extendReady(), c.pullReady(), c.beatReady(), c.leaveReady(), c.cancelAt)
 }
 
 func (c *Consumer) pullReady() model.Mono {
@@ -353,25 +383,30 @@ func (c *Consumer) ackReady() model.Mono {
 
 func (c *Consumer) leaveReady() model.Mono {
 	// The pull under way ends first: until it has, it could join again.
-	if !c.leaving || c.ackDue != model.Never || c.ack.id != 0 || c.pull.id != 0 {
+	if !c.leaving || len(c.nacks) > 0 || c.ackDue != model.Never || c.ack.id != 0 || c.pull.id != 0 {
 		return model.Never
 	}
 	return c.leave.next()
 }
 
 // leased names the last message held of each partition: with it, the leases of
-// all before it are extended, for as long as this consumer works on them.
-func (c *Consumer) leased() (out []call.PartitionOffset) {
+// all before it are extended, for as long as this consumer works on them. In
+// mode shared it names all.
+func (c *Consumer) leased() (out []call.PartitionOffset, deliveries []uint64) {
+	if c.cfg.Shared {
+		return c.claimed()
+	}
 	for _, t := range c.order {
 		if n := len(t.handed); n > 0 && !c.plain {
 			out = append(out, call.PartitionOffset{Partition: t.partition, Offset: t.handed[n-1].offset})
 		}
 	}
-	return out
+	return out, nil
 }
 
 // latest is the newest generation this consumer was told.
 func (c *Consumer) latest() (g model.Generation) {
+	g = c.newest
 	for _, t := range c.order {
 		g = max(g, t.generation)
 	}
@@ -386,6 +421,10 @@ func (c *Consumer) Done(now model.Mono, id uint64, result call.ClientResult, err
 		c.pulled(now, result, err)
 	case c.ack.id:
 		c.acked(now, result, err)
+	case c.nack.id:
+		c.nacked(now, err)
+	case c.extend.id:
+		c.extended(now, err)
 	case c.beat.id:
 		c.beaten(now, err)
 	case c.leave.id:
@@ -409,7 +448,7 @@ func (c *Consumer) beaten(now model.Mono, err *model.Error) {
 		return
 	}
 	c.beat.failed(now, &c.backoff, err)
-	if err.Reason == model.ReasonFenced && !c.plain && len(c.leased()) > 0 {
+	if held, _ := c.leased(); err.Reason == model.ReasonFenced && len(held) > 0 {
 		c.plain = true // the leases may have ended, or the session: ask for the session alone
 		return
 	}

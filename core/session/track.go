@@ -76,7 +76,14 @@ func appendDeliveries(out []Delivery, r *call.PulledRange, v batch.View, message
 // While such a pull may be about, a place that cannot be explained is not
 // accepted, and the consumer asks from the cursors on.
 func (c *Consumer) arrive(now model.Mono, p *call.PullResult, r *call.PulledRange, ds []Delivery) {
+	if c.cfg.Shared {
+		c.arriveShared(p, ds)
+		return
+	}
 	t, generation := c.track(r.Partition), p.Generation
+	if !c.hears(t, r.From) {
+		return
+	}
 	surprise := r.From > t.received && !skippedTo(p.Skipped, r)
 	if t.run == 0 || (r.From < t.received && generation != t.generation) {
 		surprise = true
@@ -172,6 +179,11 @@ type acking struct {
 // the generation of the pull that delivered, and has room for one. The rest
 // follows when this one is answered.
 func (c *Consumer) sendAck(now model.Mono) Send {
+	if c.cfg.Shared {
+		c.ack.id = c.nextID()
+		c.lastBeat, c.unacked, c.ackDue = now, 0, model.Never
+		return c.send(c.ack.id, 0, c.sendSharedAck())
+	}
 	var generation model.Generation
 	for _, t := range c.order {
 		if t.ackable && (generation == 0 || t.generated < generation) {
@@ -201,6 +213,10 @@ func (c *Consumer) acked(now model.Mono, result call.ClientResult, err *model.Er
 	r, ok := result.(*call.AckCallResult)
 	if err == nil && !ok {
 		err = answered(nil)
+	}
+	if c.cfg.Shared {
+		c.ackedShared(now, r, err)
+		return
 	}
 	again, why := false, err
 	for i := range c.acking {

@@ -17,12 +17,16 @@ func (m *Machine) serveAck(h group.Host, w *wait, st *subscription, ls *leadSubs
 		m.finish(h, w, nil, model.Invalid("up_to", "names no partition; name at least one to acknowledge"))
 		return
 	}
+	if st.shared() && len(req.UpTo) > 0 {
+		m.finish(h, w, nil, model.Invalid("up_to", "is for mode ordered; in mode shared name the offsets"))
+		return
+	}
 	ls.renew(req.Member, h.Now())
 	w.results, w.items, w.places = nil, nil, nil
 	ends := endsOf(req.Ends)
 	for _, want := range wantsOf(st, req) {
 		result := call.AckResult{Partition: want.partition, Err: want.err}
-		if result.Err == nil && !want.void {
+		if result.Err == nil && !want.void && !st.shared() { // else apply looks at what was delivered
 			result.Err = ls.checkEnd(st, want, ends)
 		}
 		if result.Err == nil {

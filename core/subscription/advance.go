@@ -23,6 +23,10 @@ func (m *Machine) applied(h group.Host, p *proposal, out outcome) {
 		m.skipApplied(h, p, c, out)
 	case *lapseCommand:
 		m.lapseApplied(h, p, c, out)
+	case *leaseCommand:
+		m.leaseApplied(h, p, c, out)
+	case *returnCommand:
+		m.returnApplied(h, p, c, out)
 	case *letterCommand:
 		m.letterApplied(h, c.id, c.source)
 	case *letteredCommand:
@@ -116,10 +120,12 @@ func (m *Machine) structural(h group.Host, id model.SubscriptionID, ls *leadSubs
 	// Ends go first, lest partitions go to who is about to leave. Joins go last:
 	// under a stream of them partitions must still find owners.
 	if leaves := m.leavesDue(h, st, ls); len(leaves) > 0 {
-		return &membersCommand{id: id, leaves: leaves, lapses: ls.deaths(st, leaves)}
+		return &membersCommand{id: id, leaves: leaves, lapses: ls.deaths(st, leaves), died: ls.died(leaves)}
 	}
-	if changes := m.assign(h, st, ls); len(changes) > 0 {
-		return &assignCommand{id: id, generation: st.generation, changes: changes}
+	if !st.shared() { // else nobody owns a partition
+		if changes := m.assign(h, st, ls); len(changes) > 0 {
+			return &assignCommand{id: id, generation: st.generation, changes: changes}
+		}
 	}
 	if joins := ls.joinsDue(st); len(joins) > 0 {
 		return &membersCommand{id: id, joins: joins, limit: uint32(m.config.MaxMembers)}
@@ -129,7 +135,7 @@ func (m *Machine) structural(h group.Host, id model.SubscriptionID, ls *leadSubs
 
 func initFrom(h group.Host, def *model.Subscription) command {
 	c := &initCommand{id: def.ID, ref: def.Ref(), topic: def.Topic, mode: def.Settings.Mode,
-		born: h.Catalog().Version(), cursors: make([]model.Offset, partitionsOf(h, def))}
+		keyed: def.Settings.KeyOrdered, born: h.Catalog().Version(), cursors: make([]model.Offset, partitionsOf(h, def))}
 	copy(c.cursors, def.StartsAt)
 	return c
 }
@@ -153,7 +159,7 @@ func (m *Machine) leavesDue(h group.Host, st *subscription, ls *leadSubscription
 // silence. Who leaves of its own accord gives back what it holds.
 func (ls *leadSubscription) deaths(st *subscription, leaves []leaving) (out []lapse) {
 	for _, l := range leaves {
-		if slices.Contains(ls.leaves, l) {
+		if ls.asked(l) {
 			continue
 		}
 		for _, p := range ls.ownedBy(st, l.member) {
@@ -165,6 +171,9 @@ func (ls *leadSubscription) deaths(st *subscription, leaves []leaving) (out []la
 	}
 	return out
 }
+
+// asked says that a member leaves of its own accord.
+func (ls *leadSubscription) asked(l leaving) bool { return slices.Contains(ls.leaves, l) }
 
 // joinsDue lists the members to add or to change.
 func (ls *leadSubscription) joinsDue(st *subscription) []joining {

@@ -185,3 +185,15 @@ func compareWithSet(rt *rapid.T, s intervals, set []bool, from, to model.Offset)
 		rt.Fatalf("%+v became %+v", s, again)
 	}
 }
+
+// What a refused ack touched is as it was, the attempts too.
+func TestARefusedAckLeavesAttempts(t *testing.T) {
+	p := partition{acked: intervals{{2, 3}, {5, 6}},
+		failed: []failure{{offset: 8, attempts: 2}, {offset: 10, attempts: 3}}}
+	if err := p.ack(ackItem{ahead: intervals{{8, 9}, {12, 13}}}, 3); err == nil {
+		t.Fatal("taken in over the limit")
+	}
+	if len(p.failed) != 2 || p.failed[0] != (failure{offset: 8, attempts: 2}) || p.attempts(10) != 3 || len(p.acked) != 2 {
+		t.Fatalf("%+v", p)
+	}
+}

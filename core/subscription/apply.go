@@ -15,14 +15,16 @@ type outcome struct {
 	generation model.Generation   // seek: the one it began
 	skipped    []call.Range       // skip: what lay between old and new cursors
 	acks       [][]call.AckResult // ack: by ack and item
-	lapses     []*model.Error     // lapse: by item
+	lapses     []*model.Error     // lapse, return: by item
+	leases     []leased           // lease: by pull
 }
 
 func (v *initCommand) apply(s *state) outcome {
 	if s.subscriptions[v.id] != nil {
 		return outcome{}
 	}
-	sub := &subscription{id: v.id, ref: v.ref, topic: v.topic, mode: v.mode, born: v.born, generation: 1}
+	sub := &subscription{id: v.id, ref: v.ref, topic: v.topic, mode: v.mode, keyed: v.keyed, born: v.born,
+		generation: 1}
 	for _, cursor := range v.cursors {
 		sub.partitions = append(sub.partitions, partition{cursor: cursor, fence: 1})
 	}
@@ -59,6 +61,7 @@ func (v *membersCommand) apply(s *state) outcome {
 		if !ok || sub.members[i].joined != l.joined {
 			continue
 		}
+		sub.endSession(l.joined, slices.Contains(v.died, l.joined))
 		sub.members = slices.Delete(sub.members, i, i+1)
 		for p := range sub.partitions {
 			if part := &sub.partitions[p]; part.owner == l.member {
@@ -76,7 +79,7 @@ func (v *membersCommand) apply(s *state) outcome {
 			sub.members[i].static = j.static
 		case uint32(len(sub.members)) < v.limit && j.member != "":
 			sub.joins++
-			sub.members = slices.Insert(sub.members, i, member{j.member, j.static, sub.joins})
+			sub.members = slices.Insert(sub.members, i, member{id: j.member, static: j.static, joined: sub.joins})
 		}
 	}
 	return outcome{}
@@ -129,6 +132,10 @@ func (s *state) ack(a *ack, item ackItem, limit int) call.AckResult {
 	if item.void || !sub.accepts(a.member, a.generation, item.partition) {
 		return call.AckResult{Partition: item.partition, Cursor: part.cursor, Err: sub.fenced(a, item.partition)}
 	}
+	if sub.shared() && item.end() > part.edge() {
+		return call.AckResult{Partition: item.partition, Cursor: part.cursor, Err: model.Invalid("offsets",
+			"partition %d: offset %d was not delivered", item.partition, item.end()-1)}
+	}
 	err := part.ack(item, limit)
 	return call.AckResult{Partition: item.partition, Cursor: part.cursor, Err: err}
 }
@@ -138,7 +145,8 @@ func (s *state) ack(a *ack, item ackItem, limit int) call.AckResult {
 func (p *partition) ack(item ackItem, limit int) *model.Error {
 	before := *p
 	if len(p.acked)+len(item.ahead) > limit {
-		before.acked = slices.Clone(p.acked)
+		before.acked, before.failed = slices.Clone(p.acked), slices.Clone(p.failed)
+		before.slots = slices.Clone(p.slots)
 	}
 	p.cursor = max(p.cursor, item.next)
 	p.acked.dropBelow(p.cursor)
@@ -159,7 +167,7 @@ func (p *partition) ack(item ackItem, limit int) *model.Error {
 // delivered. The generation cannot be one that has not been yet.
 func (s *subscription) accepts(m model.MemberID, g model.Generation, p model.Partition) bool {
 	part := &s.partitions[p]
-	return m != "" && part.owner == m && g >= part.fence && g <= s.generation
+	return m != "" && (part.owner == m || s.shared()) && g >= part.fence && g <= s.generation
 }
 
 func (s *subscription) inRange(p model.Partition) *model.Error {
@@ -171,7 +179,7 @@ func (s *subscription) inRange(p model.Partition) *model.Error {
 
 func (s *subscription) fenced(a *ack, p model.Partition) *model.Error {
 	err := s.fencedAt(a.generation, p)
-	if s.partitions[p].owner != a.member {
+	if s.partitions[p].owner != a.member && !s.shared() {
 		err.Message = fmt.Sprintf("partition %d is not (any more) %q's; drop what was delivered and pull again", p, a.member)
 	}
 	return err
@@ -201,7 +209,8 @@ func (v *seekCommand) apply(s *state) outcome {
 	sub.generation++
 	for _, to := range v.to {
 		part := &sub.partitions[to.partition]
-		*part = partition{cursor: to.offset, owner: part.owner, fence: sub.generation, letters: part.letters}
+		*part = partition{cursor: to.offset, owner: part.owner, fence: sub.generation, letters: part.letters,
+			frontier: to.offset}
 		if part.letters.move != nil {
 			part.letters.move.void = true
 		}
@@ -247,17 +256,27 @@ func (s *subscription) lapse(l lapse) *model.Error {
 		return err
 	}
 	part := &s.partitions[l.partition]
-	switch i := part.failedAt(l.offset); {
-	case part.fence != l.fence:
+	if part.fence != l.fence {
 		return s.fencedAt(l.fence, l.partition)
-	case part.isAcked(l.offset):
-	case i < len(part.failed) && part.failed[i].offset == l.offset:
-		part.failed[i].attempts += min(1, math.MaxUint32-part.failed[i].attempts)
-	case len(part.failed) >= int(l.limit):
+	}
+	err := part.fail(l.offset, int(l.limit))
+	if err != nil {
+		err.Message = fmt.Sprintf("partition %d: %s", l.partition, err.Message)
+	}
+	return err
+}
+
+// fail counts an attempt of a message that is not acked.
+func (p *partition) fail(o model.Offset, limit int) *model.Error {
+	switch i := p.failedAt(o); {
+	case p.isAcked(o):
+	case i < len(p.failed) && p.failed[i].offset == o:
+		p.failed[i].attempts += min(1, math.MaxUint32-p.failed[i].attempts)
+	case len(p.failed) >= limit:
 		return model.Reasoned(model.ResourceExhausted, model.ReasonThrottled, holesRetry,
-			"partition %d: %d messages came back and wait, the limit; acknowledge some of them first", l.partition, l.limit)
+			"%d messages came back and wait, the limit; acknowledge some of them first", limit)
 	default:
-		part.failed = slices.Insert(part.failed, i, failure{l.offset, 1})
+		p.failed = slices.Insert(p.failed, i, failure{offset: o, attempts: 1})
 	}
 	return nil
 }

@@ -94,7 +94,7 @@ func FuzzRestore(f *testing.F) {
 
 func TestRestoreRefusesBrokenState(t *testing.T) {
 	good := func() *subscription {
-		return &subscription{id: 1, ref: ref, generation: 3, joins: 1, members: []member{{"a", false, 1}},
+		return &subscription{id: 1, ref: ref, generation: 3, joins: 1, members: []member{{id: "a", joined: 1}},
 			partitions: []partition{{cursor: 1, owner: "a", fence: 2}}}
 	}
 	for name, spoil := range map[string]func(s *subscription){
@@ -102,9 +102,29 @@ func TestRestoreRefusesBrokenState(t *testing.T) {
 		"fence 0":          func(s *subscription) { s.partitions[0].fence = 0 },
 		"fence ahead":      func(s *subscription) { s.partitions[0].fence = 4 },
 		"owner no member":  func(s *subscription) { s.partitions[0].owner = "b" },
-		"member unordered": func(s *subscription) { s.members = append(s.members, member{"a", true, 1}) },
-		"member number":    func(s *subscription) { s.members[0].joined = 2 },
-		"id 0":             func(s *subscription) { s.id = 0 },
+		"member unordered": func(s *subscription) { s.members = append(s.members, member{id: "a", static: true, joined: 1}) },
+		"out with nobody": func(s *subscription) {
+			s.partitions[0].slots, s.partitions[0].frontier = []slot{{offset: 2}}, 3
+		},
+		"out with a session that ended": func(s *subscription) {
+			s.deliveries = 1
+			s.partitions[0].slots, s.partitions[0].frontier = []slot{{offset: 2, session: 2, delivery: 1}}, 3
+		},
+		"out and acked": func(s *subscription) {
+			s.deliveries = 1
+			s.partitions[0].slots, s.partitions[0].frontier = []slot{{offset: 0, session: 1, delivery: 1}}, 3
+		},
+		"out beyond the frontier": func(s *subscription) {
+			s.deliveries = 1
+			s.partitions[0].slots = []slot{{offset: 2, session: 1, delivery: 1}}
+		},
+		"key out before an earlier message of it": func(s *subscription) {
+			s.deliveries, s.keyed = 1, true
+			s.partitions[0].slots = []slot{{offset: 2, key: 7}, {offset: 3, key: 7, session: 1, delivery: 1}}
+			s.partitions[0].frontier = 4
+		},
+		"member number": func(s *subscription) { s.members[0].joined = 2 },
+		"id 0":          func(s *subscription) { s.id = 0 },
 	} {
 		s := good()
 		m := New(Config{Group: testGroup})

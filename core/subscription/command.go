@@ -7,7 +7,7 @@ import (
 	"github.com/tapedeck/tapedeck/core/wire"
 )
 
-const commandVersion = 2
+const commandVersion = 3
 
 // kind tells commands apart in raft entries. Numbers are never reused.
 type kind uint8
@@ -25,6 +25,9 @@ const (
 
 	kindLetter   kind = 10
 	kindLettered kind = 11
+
+	kindLease  kind = 12
+	kindReturn kind = 13
 )
 
 // command is what an entry does to the state.
@@ -46,6 +49,7 @@ type initCommand struct {
 	ref     string
 	topic   model.TopicID
 	mode    model.Mode
+	keyed   bool
 	born    uint64
 	cursors []model.Offset // by partition
 }
@@ -67,8 +71,9 @@ type membersCommand struct {
 	id     model.SubscriptionID
 	leaves []leaving
 	joins  []joining
-	limit  uint32  // members at most
-	lapses []lapse // what the leaving held
+	limit  uint32   // members at most
+	lapses []lapse  // what the leaving held
+	died   []uint64 // shared mode: the leaving, by number, that count attempts
 }
 
 // leaving ends the session that began with this number; a later one stays.
@@ -191,6 +196,10 @@ func newCommand(k kind) command {
 		return &letterCommand{}
 	case kindLettered:
 		return &letteredCommand{}
+	case kindLease:
+		return &leaseCommand{}
+	case kindReturn:
+		return &returnCommand{}
 	}
 	return nil
 }
@@ -237,6 +246,7 @@ func (v *initCommand) Code(c *wire.Codec) {
 	wire.String(c, &v.ref)
 	wire.Uint(c, &v.topic)
 	wire.Uint(c, &v.mode)
+	c.Bool(&v.keyed)
 	wire.Uint(c, &v.born)
 	wire.Slice(c, &v.cursors, func(c *wire.Codec, o *model.Offset) { wire.Uint(c, o) })
 	if c.Decoding && v.id == 0 {
@@ -272,6 +282,7 @@ func (v *membersCommand) Code(c *wire.Codec) {
 	})
 	wire.Uint(c, &v.limit)
 	wire.Slice(c, &v.lapses, codeLapse)
+	wire.Slice(c, &v.died, func(c *wire.Codec, n *uint64) { wire.Uint(c, n) })
 }
 
 // Code implements wire.Coder.

@@ -12,6 +12,10 @@ import (
 // that this replica still leads: a deposed leader would hand out again what the
 // new one saw acked. A committed skip shows it, a ReadIndex does otherwise.
 func (m *Machine) serveDeliver(h group.Host, w *wait, st *subscription, ls *leadSubscription, req *call.Deliver) {
+	if st.shared() {
+		m.serveLease(h, w, st, ls, req)
+		return
+	}
 	ls.renew(req.Member, h.Now())
 	c := &skipCommand{id: st.id}
 	for _, skip := range req.Skips {
@@ -71,6 +75,10 @@ func (m *Machine) skipApplied(h group.Host, p *proposal, c *skipCommand, out out
 
 // finishDeliver records what goes out, and says so.
 func (m *Machine) finishDeliver(h group.Host, w *wait, st *subscription, ls *leadSubscription, req *call.Deliver) {
+	if st.shared() {
+		m.finishReplay(h, w, st, ls, req)
+		return
+	}
 	s := ls.sessions[req.Member]
 	resp := &call.Delivered{Generation: st.generation}
 	if s == nil || ls.leavingNow(req.Member) {

@@ -17,6 +17,8 @@
 //	lease.go    what is out: limits, deadlines, attempts, pauses
 //	letters.go  dead letters in the state; bury.go the leader's work on them
 //	grant.go, deliver.go, ack.go, nack.go, manage.go   one kind of request each
+//	shared.go   mode shared in the state: what is out with whom; share.go its entries
+//	compete.go, giveback.go   its pulls; its nacks, extensions and ends of leases
 //
 // # Duties
 //
@@ -53,6 +55,23 @@
 //     is sent; the entry that ends it acks the message. It waits as long as it must.
 //   - A partition is taken from a member that stays only when all that
 //     is out with it is acked, or an ack deadline after it stopped getting more.
+//
+// In mode shared nobody owns a partition, and the generation rises by seeks only:
+//
+//   - What is out is replicated state: a message has one holder at a time, by an
+//     entry that was applied before the pull is answered. So the limits hold over
+//     failovers; deadlines and pauses are the leader's, and begin anew.
+//   - A message is open until it is acked, save while it is out, waits after a
+//     nack, or is a dead letter. What came back is offered before what is new.
+//   - A nack or an extension names the current delivery. An ack counts whatever
+//     became of its lease, up to the next seek.
+//   - Attempts are counted when a delivery ends by nack, deadline or the death of
+//     its holder, of every message. What a pull did not carry home, because nobody
+//     waits for it any more, or what who leaves holds, comes back uncounted.
+//   - Messages of one key (key_ordered) are out with one member, and what is out
+//     of a key comes before what is not. The keys of all that lies below the
+//     frontier and is not acked are known, at most 10,000 a partition: beyond, a
+//     pull waits. Messages without a key are bound by no order.
 //
 // # Units
 //

@@ -37,6 +37,11 @@ func (m *Machine) serveGrant(h group.Host, w *wait, st *subscription, ls *leadSu
 		return
 	}
 	ls.renew(req.Member, h.Now())
+	if st.shared() {
+		resp, err := m.offer(h, st, ls, req)
+		m.finish(h, w, resp, err)
+		return
+	}
 	if len(ls.ownedBy(st, req.Member)) == 0 && ls.busy == kindAssign {
 		m.park(w)
 		return

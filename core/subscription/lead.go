@@ -25,6 +25,8 @@ type lead struct {
 	subscriptions    map[model.SubscriptionID]*leadSubscription
 	acks             []*wait // for the next Ack entry
 	acking           bool    // one is under way
+	leases           []*wait // for the next lease entry
+	leasing          bool    // one is under way
 	since            model.Mono
 	wakeAt           model.Mono
 }
@@ -59,6 +61,7 @@ type session struct {
 	ending bool            // its end is under way
 	next   model.Partition // the next grant begins at or after it
 	run    run
+	competing
 }
 
 // run is a member's pulls that name a sequence. At most one pull is open: the
@@ -255,6 +258,9 @@ func (m *Machine) deadline(h group.Host, st *subscription, ls *leadSubscription)
 		if b.ask == 0 && !b.busy {
 			at = min(at, b.retryAt)
 		}
+	}
+	if st != nil {
+		at = min(at, st.nextLapse())
 	}
 	if ls.inheriting {
 		at = min(at, m.lead.since.Add(t.ack))

@@ -120,6 +120,10 @@ func (ls *leadSubscription) lapses(st *subscription, now model.Mono) (due []laps
 
 // lapse proposes that what came due comes again.
 func (m *Machine) lapse(h group.Host, st *subscription, ls *leadSubscription) {
+	if st.shared() {
+		m.lapseShared(h, st)
+		return
+	}
 	due := ls.lapses(st, h.Now())
 	if len(due) == 0 || m.propose(h, &lapseCommand{id: st.id, lapses: due}) {
 		return

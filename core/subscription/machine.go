@@ -104,7 +104,10 @@ func (m *Machine) Restore(snapshot []byte) error {
 func (m *Machine) LeaderStart(h group.Host) {
 	m.lead = newLead(h)
 	for _, id := range m.state.ids() {
-		m.lead.subscription(id).inherit(m.state.subscriptions[id], h.Now())
+		st := m.state.subscriptions[id]
+		m.lead.subscription(id).inherit(st, h.Now())
+		t := m.terms(h, id)
+		st.inheritShared(h.Now().Add(t.ack))
 	}
 	for _, id := range m.state.ids() {
 		m.settle(h, id)
@@ -231,10 +234,6 @@ func (m *Machine) resolve(h group.Host, t *call.Target) (*model.Subscription, *m
 	if def.Coordinator != m.config.Group {
 		return nil, stale
 	}
-	if def.Settings.Mode != model.ModeOrdered {
-		return nil, model.Errorf(model.Unimplemented,
-			"subscription %q shares messages out one by one; this release serves ordered mode only", t.Subscription)
-	}
 	return def, nil
 }
 
@@ -280,6 +279,7 @@ func (m *Machine) Cancel(h group.Host, ref group.Ref) {
 	delete(m.lead.waits, ref)
 	same := func(o *wait) bool { return o == w }
 	m.lead.acks = slices.DeleteFunc(m.lead.acks, same)
+	m.lead.leases = slices.DeleteFunc(m.lead.leases, same)
 	if ls := m.lead.subscriptions[w.id]; ls != nil {
 		ls.parked = slices.DeleteFunc(ls.parked, same)
 	}

@@ -22,6 +22,10 @@ func (m *Machine) serveNack(h group.Host, w *wait, st *subscription, ls *leadSub
 		m.finish(h, w, nil, model.Invalid("delay", "is %v; at most %v is allowed", req.Delay, maxDelay))
 		return
 	}
+	if st.shared() {
+		m.serveReturn(h, w, st, ls, req)
+		return
+	}
 	ls.renew(req.Member, h.Now())
 	ends := endsOf(req.Ends)
 	w.results, w.places = nil, nil
@@ -77,6 +81,10 @@ func (m *Machine) serveExtend(h group.Host, w *wait, st *subscription, ls *leadS
 	t := m.terms(h, st.id)
 	if req.Extension != 0 {
 		t.ack = req.Extension
+	}
+	if st.shared() {
+		m.serveProlong(h, w, st, req, h.Now().Add(t.ack))
+		return
 	}
 	resp := &call.Acked{}
 	acks := &call.AckCursors{Member: req.Member, Generation: req.Generation, Offsets: req.Offsets}

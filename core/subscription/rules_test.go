@@ -26,9 +26,6 @@ func TestUnknownSubscription(t *testing.T) {
 	if err.RetryAfter <= 0 {
 		t.Fatal("no retry hint")
 	}
-	b.settings.Mode = model.ModeShared
-	b.create()
-	b.fails(&call.Grant{Target: target()}, model.Unimplemented, "")
 }
 
 func TestFreshMemberGetsAnID(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"github.com/tapedeck/tapedeck/core/wire"
 )
 
-const snapshotVersion = 3
+const snapshotVersion = 4
 
 // state is what the group replicates. Subscriptions are keyed by id: one
 // created again under its old name starts from nothing.
@@ -25,6 +25,8 @@ type subscription struct {
 	ref        string
 	topic      model.TopicID
 	mode       model.Mode
+	keyed      bool   // shared: messages of one key are out with one member at a time
+	deliveries uint64 // shared: pulls that were given something; numbers them
 	born       uint64 // catalog version that knew it: only a catalog at least as new may say that it is gone
 	generation model.Generation
 	joins      uint64   // members ever joined; numbers them
@@ -37,9 +39,12 @@ type member struct {
 	id     model.MemberID
 	static bool
 	joined uint64 // its number among all that ever joined, from 1
+	// Shared mode: the last pull that was given something, by its sequence (0: it
+	// named none) and by its delivery.
+	sequence, delivery uint64
 }
 
-// partition is one partition's replicated state in ordered mode.
+// partition is one partition's replicated state.
 type partition struct {
 	cursor model.Offset
 	owner  model.MemberID // empty: none
@@ -48,6 +53,9 @@ type partition struct {
 	// failed are the messages that were given and came back, ascending, none of them acked.
 	failed  []failure
 	letters letters
+	// Shared mode: what is out, ascending, and the end of what was ever looked at.
+	slots    []slot
+	frontier model.Offset
 }
 
 // failure is how often a message was nacked, or its lease or its member's
@@ -55,6 +63,7 @@ type partition struct {
 type failure struct {
 	offset   model.Offset
 	attempts uint32
+	until    model.Mono // shared mode: held back so long, by the leader's note
 }
 
 // settle moves the cursor over what is acked there, and forgets what lies below.
@@ -63,6 +72,7 @@ func (p *partition) settle() {
 	p.acked.dropBelow(p.cursor)
 	p.dropAcked()
 	p.failed = slices.DeleteFunc(p.failed, func(f failure) bool { return p.isAcked(f.offset) })
+	p.settleSlots()
 }
 
 // failedAt finds the first failure at or above an offset.
@@ -118,6 +128,8 @@ func (s *subscription) code(c *wire.Codec) {
 	wire.String(c, &s.ref)
 	wire.Uint(c, &s.topic)
 	wire.Uint(c, &s.mode)
+	c.Bool(&s.keyed)
+	wire.Uint(c, &s.deliveries)
 	wire.Uint(c, &s.born)
 	wire.Uint(c, &s.generation)
 	wire.Uint(c, &s.joins)
@@ -125,6 +137,8 @@ func (s *subscription) code(c *wire.Codec) {
 		wire.String(c, &m.id)
 		c.Bool(&m.static)
 		wire.Uint(c, &m.joined)
+		wire.Uint(c, &m.sequence)
+		wire.Uint(c, &m.delivery)
 	})
 	wire.Slice(c, &s.partitions, func(c *wire.Codec, p *partition) {
 		wire.Uint(c, &p.cursor)
@@ -136,6 +150,7 @@ func (s *subscription) code(c *wire.Codec) {
 			wire.Uint(c, &f.attempts)
 		})
 		p.letters.code(c)
+		p.codeSlots(c)
 	})
 }
 
@@ -196,6 +211,9 @@ func (s *subscription) check() error {
 			if k > 0 && p.failed[k-1].offset >= f.offset || p.isAcked(f.offset) || f.attempts == 0 {
 				return fmt.Errorf("partition %d: offset %d cannot have failed", i, f.offset)
 			}
+		}
+		if err := s.checkSlots(&p); err != nil {
+			return fmt.Errorf("partition %d: %w", i, err)
 		}
 		if p.owner != "" && s.member(p.owner) == nil {
 			return fmt.Errorf("partition %d: owner %q is not a member", i, p.owner)

@@ -12,6 +12,7 @@ import (
 type View struct {
 	Ref        string
 	Topic      model.TopicID
+	Shared     bool
 	Generation model.Generation
 	Members    []MemberView    // by id
 	Partitions []PartitionView // by number
@@ -22,6 +23,7 @@ type MemberView struct {
 	ID     model.MemberID
 	Static bool
 	Joined uint64 // its number among all that ever joined
+	Leased uint64 // shared: messages that are out with it
 }
 
 // PartitionView is one partition's. (partition, Fence) never has two owners.
@@ -36,10 +38,14 @@ type PartitionView struct {
 func (m *Machine) Each(f func(id model.SubscriptionID, v View)) {
 	for _, id := range m.state.ids() {
 		s := m.state.subscriptions[id]
-		v := View{Ref: s.ref, Topic: s.topic, Generation: s.generation,
+		v := View{Ref: s.ref, Topic: s.topic, Shared: s.shared(), Generation: s.generation,
 			Members: make([]MemberView, 0, len(s.members)), Partitions: make([]PartitionView, 0, len(s.partitions))}
 		for _, mb := range s.members {
-			v.Members = append(v.Members, MemberView{mb.id, mb.static, mb.joined})
+			own := uint64(0)
+			if s.shared() {
+				own, _ = s.held(mb.joined)
+			}
+			v.Members = append(v.Members, MemberView{mb.id, mb.static, mb.joined, own})
 		}
 		for _, p := range s.partitions {
 			v.Partitions = append(v.Partitions, PartitionView{p.cursor, p.owner, p.fence,

@@ -161,7 +161,7 @@ func fromPull(raw bool, r *call.PullResult) (*tapedeckv1.PullResponse, *model.Er
 		if raw {
 			out.Ranges = append(out.Ranges, &tapedeckv1.BatchRange{
 				Partition: uint32(p.Partition), From: uint64(p.From), To: uint64(p.To),
-				Attempt: p.Attempt, Run: run(p.Batches),
+				Attempt: p.Attempt, Delivery: r.Delivery, Run: run(p.Batches),
 			})
 			continue
 		}
@@ -173,6 +173,7 @@ func fromPull(raw bool, r *call.PullResult) (*tapedeckv1.PullResponse, *model.Er
 			out.Messages = append(out.Messages, &tapedeckv1.PulledMessage{
 				Partition: uint32(p.Partition), Offset: uint64(m.offset), Key: m.Key, Payload: m.Payload,
 				Attributes: m.attributes, EventTime: m.eventTime, AppendTime: m.appendTime, Attempt: attempt,
+				Delivery: r.Delivery,
 			})
 		})
 		if err != nil {

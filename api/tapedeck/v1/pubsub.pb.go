@@ -770,7 +770,9 @@ type BatchRange struct {
 	// Stamped batches laid end to end.
 	Run []byte `protobuf:"bytes,4,opt,name=run,proto3" json:"run,omitempty"`
 	// Delivery attempt of the first message, from 1; 0 in a fetch.
-	Attempt       uint32 `protobuf:"varint,5,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Attempt uint32 `protobuf:"varint,5,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	// Names this delivery in shared mode; 0 in ordered mode and in a fetch.
+	Delivery      uint64 `protobuf:"varint,6,opt,name=delivery,proto3" json:"delivery,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -836,6 +838,13 @@ func (x *BatchRange) GetRun() []byte {
 func (x *BatchRange) GetAttempt() uint32 {
 	if x != nil {
 		return x.Attempt
+	}
+	return 0
+}
+
+func (x *BatchRange) GetDelivery() uint64 {
+	if x != nil {
+		return x.Delivery
 	}
 	return 0
 }
@@ -2456,14 +2465,15 @@ const file_tapedeck_v1_pubsub_proto_rawDesc = "" +
 	"appendTime\x1a=\n" +
 	"\x0fAttributesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"z\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x96\x01\n" +
 	"\n" +
 	"BatchRange\x12\x1c\n" +
 	"\tpartition\x18\x01 \x01(\rR\tpartition\x12\x12\n" +
 	"\x04from\x18\x02 \x01(\x04R\x04from\x12\x0e\n" +
 	"\x02to\x18\x03 \x01(\x04R\x02to\x12\x10\n" +
 	"\x03run\x18\x04 \x01(\fR\x03run\x12\x18\n" +
-	"\aattempt\x18\x05 \x01(\rR\aattempt\"\x96\x02\n" +
+	"\aattempt\x18\x05 \x01(\rR\aattempt\x12\x1a\n" +
+	"\bdelivery\x18\x06 \x01(\x04R\bdelivery\"\x96\x02\n" +
 	"\vPullRequest\x12\"\n" +
 	"\fsubscription\x18\x01 \x01(\tR\fsubscription\x12\x16\n" +
 	"\x06member\x18\x02 \x01(\tR\x06member\x12\x16\n" +

@@ -47,7 +47,7 @@ func (j *judge) report() Report {
 
 // order is the order of verdicts in a report.
 var order = []string{LostWrite, PhantomWrite, Gap, Inconsistent, Reordered, AppendTimeBack, Duplicate, FencedProducer,
-	ReadOfFuture, WatermarkBack, NonMonotonic, SkippedMessage, UnseenMessage, TwoOwners, CursorBack, AckAfterSeek,
+	ReadOfFuture, WatermarkBack, NonMonotonic, SkippedMessage, UnseenMessage, Unwanted, TwoOwners, CursorBack, AckAfterSeek,
 	StaleAck, RefusedAck, Redelivered, SeekWrong}
 
 // noOp stands for "known from the final state, not from an operation".
@@ -100,6 +100,7 @@ type sent struct {
 	sequence  model.Sequence
 	op        int32 // first attempt
 	key       int32 // interned; 0: keyless
+	tag       int32 // interned
 	attempts  int32 // that may have happened
 	copies    int32 // found at distinct offsets
 	inFinal   int32 // of those, in a final log
@@ -239,7 +240,7 @@ func (j *judge) readPublish(i int32, op *Op) {
 		if !there {
 			at = int32(len(j.sent))
 			j.sentIndex[key] = at
-			j.sent = append(j.sent, sent{firstCall: Open, op: i, key: j.intern(m.Key),
+			j.sent = append(j.sent, sent{firstCall: Open, op: i, key: j.intern(m.Key), tag: j.intern(m.Tag),
 				producer: p.Producer, epoch: p.Epoch, sequence: sequence})
 		}
 		s := &j.sent[at]

@@ -28,7 +28,7 @@ func (b *book) op(s span, op Op) *Op {
 }
 
 func (b *book) publish(s span, key string, payload uint64, offset model.Offset) *Op {
-	return b.op(s, Op{Publish: &Publish{Topic: "t", Messages: []Published{{key, payload}}, Offset: offset}})
+	return b.op(s, Op{Publish: &Publish{Topic: "t", Messages: []Published{{Key: key, Payload: payload}}, Offset: offset}})
 }
 
 func (b *book) produce(s span, epoch model.Epoch, sequence model.Sequence, payload uint64, offset model.Offset) *Op {

@@ -140,14 +140,15 @@ func (j *judge) judgeRun(s *sub, sp *subPart, d *delivery, ev *subEvent) {
 	if d.running {
 		limit = max(limit, d.end)
 	}
-	if s.create == nil || !s.create.Filtered {
+	if !s.vague() {
+		limit = j.wantedFrom(s, sp, limit, ev.low)
 		if j.checked(SkippedMessage); ev.low > limit {
 			j.failSkipped(s, sp, ev, limit)
 		}
 	}
 	if d.running && !sp.nacked && !ev.repeat {
 		j.checked(NonMonotonic)
-		if ev.low < d.end && ev.low > d.start && !d.cursorAt(ev.low, ev.by) {
+		if ev.low < d.end && ev.low > d.start && !j.wasCursor(s, sp, d, ev) {
 			j.fail(NonMonotonic, []int32{ev.op}, "%s of %s: deliveries went back from %d to %d, where the cursor never was",
 				sp.log.name, s.name, d.end, ev.low)
 		}
@@ -242,7 +243,7 @@ func (f firsts) other(k int, member int32) *subEvent {
 // seek was delivered at least once since.
 func (j *judge) judgeUnseen(s *sub, sp *subPart, e *epoch) {
 	log := sp.log
-	if !j.final.Drained || s.deleted || log.topic.deleted || (s.create != nil && s.create.Filtered) || sp.wild != Open {
+	if !j.final.Drained || s.deleted || log.topic.deleted || s.vague() || sp.wild != Open {
 		return
 	}
 	if log.final == nil {
@@ -284,7 +285,7 @@ func (j *judge) findUnseen(s *sub, sp *subPart, e *epoch, from model.Offset) {
 	slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.low, b.low) })
 	to := sp.log.final.HighWatermark
 	for _, sn := range append(spans, span{to, to}) {
-		if sn.low > from && from < to {
+		if from = j.wantedFrom(s, sp, from, min(sn.low, to)); sn.low > from && from < to {
 			j.fail(UnseenMessage, nil, "%s of %s: [%d, %d) was never delivered", sp.log.name, s.name, from, min(sn.low, to))
 		}
 		from = max(from, sn.high)

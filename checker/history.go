@@ -75,6 +75,7 @@ type (
 	Published struct {
 		Key     string `json:"key,omitempty"` // empty: keyless
 		Payload uint64 `json:"payload"`       // id or hash, unique per message
+		Tag     string `json:"tag,omitempty"` // what filters go by
 	}
 
 	// Fetch reads a partition without a subscription.
@@ -197,6 +198,7 @@ type (
 		Time         model.Wall `json:"time,omitempty"`       // with TargetTime
 		Shared       bool       `json:"shared,omitempty"`     // not in ordered mode
 		Filtered     bool       `json:"filtered,omitempty"`   // does not get every message
+		Tag          string     `json:"tag,omitempty"`        // if filtered: gets those with this tag; empty: not known which
 	}
 	// Delete removes a topic or a subscription; the other name is empty.
 	Delete struct {

@@ -150,6 +150,8 @@ func (f *fast) publish(p *Publish) {
 					switch string(key) {
 					case "key":
 						m.Key = f.string()
+					case "tag":
+						m.Tag = f.string()
 					case "payload":
 						m.Payload = f.number(math.MaxUint64)
 					default:

@@ -127,7 +127,7 @@ func (j *judge) linearCursor(search *search, s *sub, sp *subPart, last model.Off
 		if k < len(sp.seeks) {
 			r.add(j, registerOp{kind: registerClose}, sp.seeks[k].call, sp.seeks[k].by, sp.seeks[k].op)
 		}
-		r.collect(j, e, sp.nacked || (s.create != nil && s.create.Filtered))
+		r.collect(j, e, sp.nacked)
 		if k == len(epochs)-1 && told && sp.wild == Open {
 			r.reads = append(r.reads, porcupine.Operation{Input: registerOp{registerRead, 0, last},
 				Call: math.MaxInt64 - 1, Return: math.MaxInt64})

@@ -43,6 +43,7 @@ const (
 	NonMonotonic    = "non-monotonic pull"
 	SkippedMessage  = "skipped message"
 	UnseenMessage   = "unseen message"
+	Unwanted        = "unwanted message"
 	TwoOwners       = "two owners"
 	CursorBack      = "cursor back"
 	AckAfterSeek    = "ack after seek"
@@ -66,7 +67,7 @@ var claims = []struct {
 	{"no duplicates", "no duplicates", []string{Duplicate}},
 	{"fences", "fences ok", []string{FencedProducer}},
 	{"reads", "reads ok", []string{ReadOfFuture, WatermarkBack}},
-	{"delivered", "delivered ok", []string{NonMonotonic, SkippedMessage, UnseenMessage, TwoOwners}},
+	{"delivered", "delivered ok", []string{NonMonotonic, SkippedMessage, UnseenMessage, Unwanted, TwoOwners}},
 	{"cursors", "cursors ok", []string{CursorBack, AckAfterSeek, StaleAck, RefusedAck, Redelivered}},
 	{"seeks", "seeks ok", []string{SeekWrong}},
 	{"linearizable", "linearizable", []string{NotLinearizable}},

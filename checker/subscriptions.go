@@ -133,6 +133,7 @@ func (j *judge) readPull(i int32, op *Op) {
 	for n := range p.Messages {
 		m := &p.Messages[n]
 		j.read(j.part(s.topic, m.Partition), i, op, m)
+		j.judgeWanted(s, i, p, m)
 		if n+1 < len(p.Messages) && p.Messages[n+1].Partition == m.Partition && p.Messages[n+1].Offset == m.Offset+1 {
 			continue
 		}

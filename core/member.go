@@ -6,6 +6,7 @@ import (
 
 	pb "go.etcd.io/raft/v3/raftpb"
 
+	"github.com/tapedeck/tapedeck/core/batch"
 	"github.com/tapedeck/tapedeck/core/call"
 	"github.com/tapedeck/tapedeck/core/group"
 	"github.com/tapedeck/tapedeck/core/meta"
@@ -73,13 +74,13 @@ func (s *Shard) blank(g model.Group) group.Machine {
 		return subscription.New(subscription.Config{Group: g.ID, MaxMembers: l.MaxMembers, Waiting: l.Waiting,
 			Unpack: s.cfg.Unpack})
 	}
-	return newPartition(g, l)
+	return newPartition(g, l, s.cfg.Unpack)
 }
 
-func newPartition(g model.Group, l Limits) *partition.Machine {
+func newPartition(g model.Group, l Limits, unpack batch.Unpack) *partition.Machine {
 	return partition.New(partition.Config{Group: g.ID, Topic: g.Topic, Partition: g.Partition, Limits: partition.Limits{
 		HotBytes: l.HotBytes, Waiting: l.Waiting, MaxProducers: l.MaxProducers, SegmentBytes: l.SegmentBytes,
-		SegmentAge: l.SegmentAge, MaxBatchBytes: l.MaxBatchBytes}})
+		SegmentAge: l.SegmentAge, MaxBatchBytes: l.MaxBatchBytes}, Unpack: unpack})
 }
 
 // replicaHere is this node's replica of a group, if it has one: the name and the

@@ -109,6 +109,9 @@ type LoadOptions struct {
 	Payload       int // bytes at most
 	Session       time.Duration
 	Restart       Rate // of a consumer's step: it crashes and comes back
+	Filtered      int  // subscriptions of a topic, the first, that have a filter
+	Wanted        int  // of so many messages a filter wants one; 0: messages have no tags
+	Filter        int  // how the filter is written
 }
 
 // String prints the options one concern a line.
@@ -156,6 +159,7 @@ func FromSeed(seed uint64) Options {
 	drawFaults(s, &o)
 	drawLoad(s, &o)
 	o.Load.Rivals = pick(newStream(seed, "options rivals"), 0, 0, 0, 1)
+	drawFilters(newStream(seed, "options filters"), &o)
 	drawHarm(newStream(seed, "options harm"), &o)
 	drawOperator(newStream(seed, "options operator"), &o)
 	return o

@@ -78,7 +78,7 @@ func (r *run) message(c *client, number int) batch.Message {
 	l := &r.w.opts.Load
 	payload := fmt.Sprintf("%s-%d", c.name, number)
 	payload += strings.Repeat(".", c.rand.IntN(l.Payload+1))
-	m := batch.Message{Payload: []byte(payload)}
+	m := batch.Message{Payload: []byte(payload), Attributes: l.tags([]byte(payload))}
 	if key := c.rand.IntN(l.Keys + 1); key > 0 {
 		m.Key = fmt.Appendf(nil, "k%d", key)
 	}

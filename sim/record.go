@@ -71,7 +71,7 @@ func (r *recorder) invoke(client checker.ClientID, c call.Client, partitions uin
 		return r.openProducer(client, c)
 	case *call.CreateSubscriptionCall:
 		return r.create(client, checker.Create{Subscription: c.Topic + "/" + c.Name, Start: target(c.Start.Kind),
-			Time: c.Start.Time})
+			Time: c.Start.Time, Filtered: c.Settings.Filter != "", Tag: tagWanted(c.Settings.Filter)})
 	case *call.Admin:
 		switch t := c.Request.(type) {
 		case *call.CreateTopic:
@@ -104,7 +104,7 @@ func (r *recorder) publish(client checker.ClientID, c *call.Publish, partitions 
 	for i := range c.Messages {
 		m := &c.Messages[i]
 		p := checker.Publish{Topic: c.Topic, Partition: c.Partition, Producer: c.Producer, Epoch: c.Epoch,
-			Sequence: c.Sequence, Messages: []checker.Published{{Key: string(m.Key), Payload: payloadID(m.Payload)}}}
+			Sequence: c.Sequence, Messages: []checker.Published{{Key: string(m.Key), Payload: payloadID(m.Payload), Tag: tagOf(m)}}}
 		switch {
 		case c.HasPartition:
 		case len(m.Key) > 0 && r.w.opts.Operator.Partitions == 0:
@@ -145,7 +145,7 @@ func (r *recorder) publishBatch(client checker.ClientID, c *call.PublishBatch) a
 	msgs, _ := v.Messages(nil)
 	for i := range msgs {
 		p.Messages = append(p.Messages,
-			checker.Published{Key: string(msgs[i].Key), Payload: payloadID(msgs[i].Payload)})
+			checker.Published{Key: string(msgs[i].Key), Payload: payloadID(msgs[i].Payload), Tag: tagOf(&msgs[i])})
 	}
 	i := r.begin(client, checker.Op{Publish: &p})
 	return func(result call.ClientResult, err *model.Error) {

@@ -243,7 +243,7 @@ func (r *run) setup() string {
 			r.refs = append(r.refs, t.Name+"/"+name)
 			qs = append(qs, &call.CreateSubscriptionCall{Topic: t.Name, Name: name,
 				Settings: model.SubscriptionSettings{SessionTimeout: r.w.opts.Load.Session,
-					AckDeadline: r.w.opts.Load.Session}})
+					AckDeadline: r.w.opts.Load.Session, Filter: r.w.opts.Load.filterOf(i)}})
 		}
 	}
 	return r.all(c, 30*time.Second, "setup", qs...)

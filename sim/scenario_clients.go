@@ -19,12 +19,18 @@ type namedProducer struct {
 }
 
 // subscribe ORDERS/BILLING [start=earliest|latest|time:MARK] [session=10s]
+// [filter=TEXT, without spaces]
 func (s *scenario) subscribe(c *command) {
 	ref := c.arg("topic/name")
 	topic, name, _ := strings.Cut(ref, "/")
 	q := &call.CreateSubscriptionCall{Topic: topic, Name: name, Start: s.place(c, c.str("start", "earliest")),
-		Settings: model.SubscriptionSettings{SessionTimeout: c.duration("session", 0)}}
-	s.demand(c, q)
+		Settings: model.SubscriptionSettings{SessionTimeout: c.duration("session", 0), Filter: c.str("filter", "")}}
+	if _, err := s.askNow(s.client(c, "setup"), q, 30*time.Second); err != nil && err.Code == model.InvalidArgument {
+		s.print("%s", failure(err))
+		return
+	} else if err != nil {
+		s.demand(c, q)
+	}
 	s.refs = append(s.refs, ref)
 }
 
@@ -75,7 +81,7 @@ func (s *scenario) openNow(c *command, q *call.OpenProducerCall) (*namedProducer
 	return p, nil
 }
 
-// publish TOPIC [key=] [payload=] [partition=] [producer= [epoch=] sequence=]
+// publish TOPIC [key=] [payload=] [attributes=NAME:VALUE,…] [partition=] [producer= [epoch=] sequence=]
 // [count=] [at=n1] [timeout=2s] prints partition@offset, or why not. Without a
 // payload it gets one of its own; a retry names the payload again.
 func (s *scenario) publish(c *command) {
@@ -85,6 +91,7 @@ func (s *scenario) publish(c *command) {
 	payload := c.str("payload", "m"+strconv.Itoa(s.publishes))
 	q := &call.Publish{Topic: topic}
 	key := c.str("key", "")
+	attributes := attributesOf(c, c.str("attributes", ""))
 	for i := range c.num("count", 1) {
 		m := batch.Message{Payload: []byte(payload)}
 		if i > 0 {
@@ -93,6 +100,7 @@ func (s *scenario) publish(c *command) {
 		if key != "" {
 			m.Key = []byte(key)
 		}
+		m.Attributes = attributes
 		q.Messages = append(q.Messages, m)
 	}
 	if c.has("partition") {
@@ -124,6 +132,18 @@ func (s *scenario) publish(c *command) {
 			s.print("%d@%d", r.Partition, r.Offset)
 		}
 	}
+}
+
+// attributesOf reads NAME:VALUE,NAME:VALUE…
+func attributesOf(c *command, list string) (out []batch.Attribute) {
+	for word := range strings.SplitSeq(list, ",") {
+		if name, value, ok := strings.Cut(word, ":"); ok {
+			out = append(out, batch.Attribute{Name: name, Value: value})
+		} else if word != "" {
+			c.fail("attributes=%s is not a list of name:value", list)
+		}
+	}
+	return out
 }
 
 // splitPartition reads TOPIC/PARTITION.

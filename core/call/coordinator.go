@@ -53,6 +53,7 @@ type Deliver struct {
 	Ranges       []Range
 	Skips        []Range
 	Keys         []uint32 // key_ordered: upper half of the key's hash, by message of Ranges
+	Filtered     []Range  // of what was read, what the subscription's filter does not want
 }
 
 // Delivered answers Deliver: the ranges that may go out, each a part of one of
@@ -210,6 +211,7 @@ func (m *Deliver) Code(c *wire.Codec) {
 	wire.Slice(c, &m.Ranges, codeRange)
 	wire.Slice(c, &m.Skips, codeRange)
 	wire.Slice(c, &m.Keys, func(c *wire.Codec, k *uint32) { wire.Uint(c, k) })
+	wire.Slice(c, &m.Filtered, codeRange)
 }
 
 // Code implements wire.Coder.

@@ -29,13 +29,16 @@ type Read struct {
 	MaxBytes uint32
 	Wait     time.Duration // long-poll when Offset is the high watermark
 	Leader   bool          // only a leader may answer: HighWatermark and LogStart are wanted
+	Filter   string        // which messages are wanted, in the language of core/filter; empty: all
 }
 
 // ReadResult answers Read. Run is stamped batches laid end to end; the first may
-// begin below the offset asked for.
+// begin below the offset asked for. With a filter Run lacks the batches that hold
+// nothing wanted, and Filtered says what of [Offset, Next) is not wanted.
 type ReadResult struct {
 	Run           []byte
-	Next          model.Offset // after the last batch; the offset asked for when Run is empty
+	Filtered      []Range      // ascending; their partition is left 0
+	Next          model.Offset // after the last batch read; the offset asked for when there is none
 	HighWatermark model.Offset
 	LogStart      model.Offset
 }
@@ -93,11 +96,13 @@ func (m *Read) Code(c *wire.Codec) {
 	wire.Uint(c, &m.MaxBytes)
 	c.Duration(&m.Wait)
 	c.Bool(&m.Leader)
+	wire.String(c, &m.Filter)
 }
 
 // Code implements wire.Coder.
 func (m *ReadResult) Code(c *wire.Codec) {
 	c.Bytes(&m.Run)
+	wire.Slice(c, &m.Filtered, codeRange)
 	wire.Uint(c, &m.Next)
 	wire.Uint(c, &m.HighWatermark)
 	wire.Uint(c, &m.LogStart)

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -36,6 +37,7 @@ type pulling struct {
 	polling  bool // the reads under way wait for new messages
 	ranges   []call.PulledRange
 	skips    []call.Range
+	filtered []call.Range // what the filter does not want of what was read
 	skipped  []call.Range
 	messages uint32 // still wanted
 	bytes    uint32
@@ -68,7 +70,7 @@ func (p *pulling) round() {
 		}
 	}
 	p.began = p.g.h.Now()
-	p.ranges, p.skips, p.reads, p.polling = nil, nil, nil, false
+	p.ranges, p.skips, p.filtered, p.reads, p.polling = nil, nil, nil, nil, false
 	p.messages, p.bytes = p.c.MaxMessages, p.c.MaxBytes
 	req := &call.Grant{Target: p.g.targetOf(p.sub), Member: p.c.Member, Static: p.c.Static,
 		PullSequence: p.c.PullSequence, MaxMessages: p.c.MaxMessages}
@@ -115,7 +117,8 @@ func (p *pulling) read(wait bool) {
 	}
 	p.reads = p.reads[:0]
 	for _, r := range known {
-		req := &call.Read{Offset: r.From, MaxBytes: p.share(len(p.granted.Ranges)), Wait: patience}
+		req := p.readFrom(r.From)
+		req.Wait = patience
 		p.readOn(&walk{left: r, acked: p.acked(r.Partition)}, req, patience)
 	}
 }
@@ -147,6 +150,15 @@ func (p *pulling) acked(n model.Partition) []call.Range {
 		last++
 	}
 	return p.granted.Acked[first:last]
+}
+
+// readFrom asks for what is wanted. What was given before was wanted then.
+func (p *pulling) readFrom(o model.Offset) *call.Read {
+	req := &call.Read{Offset: o, MaxBytes: p.share(len(p.granted.Ranges))}
+	if !p.granted.Replay {
+		req.Filter = p.sub.Settings.Filter
+	}
+	return req
 }
 
 // share splits the byte limit, so that one pull does not read many times what it may hand out.
@@ -204,7 +216,7 @@ func (p *pulling) got(w *walk, resp call.Response, err *model.Error) {
 	case err == nil:
 		if at, more := p.take(w, resp.(*call.ReadResult)); more && w.reads < maxPullReads {
 			w.left.From = at
-			p.readOn(w, &call.Read{Offset: at, MaxBytes: p.share(len(p.granted.Ranges))}, 0)
+			p.readOn(w, p.readFrom(at), 0)
 			return
 		}
 	case err.Reason == model.ReasonOffsetTooOld && err.Start > w.left.From && w.reads == 1:
@@ -214,7 +226,7 @@ func (p *pulling) got(w *walk, resp call.Response, err *model.Error) {
 		// partitions go on, this one comes again with the next round.
 	}
 	p.left--
-	if p.polling && (len(p.ranges) > 0 || len(p.skips) > 0) {
+	if p.polling && p.found() {
 		p.left = 0
 		for _, a := range p.reads {
 			p.g.withdraw(a)
@@ -225,9 +237,12 @@ func (p *pulling) got(w *walk, resp call.Response, err *model.Error) {
 	}
 }
 
+// found says whether the round has something for the coordinator.
+func (p *pulling) found() bool { return len(p.ranges) > 0 || len(p.skips) > 0 || len(p.filtered) > 0 }
+
 func (p *pulling) endRound() {
 	switch {
-	case len(p.ranges) > 0 || len(p.skips) > 0:
+	case p.found():
 		p.deliver()
 	case p.g.h.Now() >= p.until:
 		p.over()
@@ -239,34 +254,60 @@ func (p *pulling) endRound() {
 }
 
 // take cuts what was read to the grant and to what is still wanted, leaving out
-// what is acked. more says that the walk goes on at an offset: it was stopped by
-// acked messages, or what was given before has to be given again in whole.
+// what is acked or filtered. more says that the walk goes on at an offset: it was
+// stopped by acked or filtered messages, or what was given before has to be given
+// again in whole.
 func (p *pulling) take(w *walk, res *call.ReadResult) (at model.Offset, more bool) {
 	views, err := batch.Split(res.Run)
-	if err != nil || len(views) == 0 {
+	if err != nil || len(views) == 0 && len(res.Filtered) == 0 {
 		return 0, false // a damaged answer brings nothing; the next round reads again
 	}
-	end, at := views[len(views)-1].Next(), w.left.From
+	at = w.left.From
+	whole := p.takeParts(w, views, res, &at)
+	p.noteFiltered(w, res, at)
+	if !whole {
+		return 0, false
+	}
+	for _, v := range views {
+		p.bytes -= min(p.bytes, uint32(len(v)))
+	}
+	open := w.left.To == 0 || at < w.left.To
+	stopped := at > res.Next || len(res.Filtered) > 0 && at >= res.Next && at != res.HighWatermark
+	return at, open && (p.granted.Replay || stopped && p.messages > 0 && p.bytes > 0)
+}
+
+// takeParts takes what lies between acked and filtered messages, and moves at on
+// over all of it; false: no more is wanted.
+func (p *pulling) takeParts(w *walk, views []batch.View, res *call.ReadResult, at *model.Offset) bool {
+	end := res.Next
 	if w.left.To != 0 {
 		end = min(end, w.left.To)
 	}
-	size := uint32(0)
-	for _, v := range views {
-		size += uint32(len(v))
+	out := append(w.acked[:len(w.acked):len(w.acked)], res.Filtered...)
+	if len(w.acked) > 0 && len(res.Filtered) > 0 {
+		slices.SortFunc(out, func(a, b call.Range) int { return cmp.Compare(a.From, b.From) })
 	}
-	for _, a := range append(w.acked[:len(w.acked):len(w.acked)], call.Range{From: end, To: end}) {
-		if at < min(a.From, end) && !p.takePart(w, views, &at, min(a.From, end)) {
-			return 0, false
+	for _, a := range append(out, call.Range{From: end, To: end}) {
+		if *at < min(a.From, end) && !p.takePart(w, views, at, min(a.From, end)) {
+			return false
 		}
-		if at < a.From {
+		if *at < a.From {
 			break
 		}
-		at = max(at, a.To)
+		*at = max(*at, a.To)
 	}
-	p.bytes -= min(p.bytes, size)
-	open := w.left.To == 0 || at < w.left.To
-	wanted := p.messages > 0 && p.bytes > 0 && at > views[len(views)-1].Next()
-	return at, open && (p.granted.Replay || wanted)
+	return true
+}
+
+// noteFiltered keeps what the walk has passed: the coordinator is to know that
+// nobody wants it.
+func (p *pulling) noteFiltered(w *walk, res *call.ReadResult, at model.Offset) {
+	for _, f := range res.Filtered {
+		f.From, f.To, f.Partition = max(f.From, w.left.From), min(f.To, at), w.left.Partition
+		if f.From < f.To {
+			p.filtered = append(p.filtered, f)
+		}
+	}
 }
 
 // takePart takes [*at, to) of what was read, as far as it is wanted, and moves at on.
@@ -294,7 +335,7 @@ func (p *pulling) takePart(w *walk, views []batch.View, at *model.Offset, to mod
 // it allows: not what was taken away or moved by a seek meanwhile.
 func (p *pulling) deliver() {
 	req := &call.Deliver{Target: p.g.targetOf(p.sub), Member: p.granted.Member, Generation: p.granted.Generation,
-		PullSequence: p.c.PullSequence, Skips: p.skips}
+		PullSequence: p.c.PullSequence, Skips: p.skips, Filtered: p.filtered}
 	for _, r := range p.ranges {
 		req.Ranges = append(req.Ranges, r.Range)
 		if p.sub.Settings.KeyOrdered {

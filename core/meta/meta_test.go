@@ -61,7 +61,7 @@ var refusals = []struct {
 		model.InvalidArgument, "circle: orders → orders"},
 	{"dead letters to none", subscription(model.SubscriptionSettings{MaxAttempts: 3, DeadLetterTopic: "bill"}),
 		model.NotFound, `did you mean "bills"?`},
-	{"filter", subscription(model.SubscriptionSettings{Filter: "a = 1"}), model.Unimplemented, "filter"},
+	{"filter", subscription(model.SubscriptionSettings{Filter: "attributes.a = 'b'"}), model.InvalidArgument, "filter: at character 14"},
 	{"expiry", subscription(model.SubscriptionSettings{ExpireWhenUnusedIn: day}), model.Unimplemented, "expire"},
 	{"other start", &call.CreateSubscription{Topic: "orders", Name: "mail", Start: model.Start{Kind: model.StartLatest}},
 		model.AlreadyExists, "start is earliest, not latest"},

@@ -6,6 +6,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/tapedeck/tapedeck/core/call"
+	"github.com/tapedeck/tapedeck/core/filter"
 	"github.com/tapedeck/tapedeck/core/model"
 )
 
@@ -20,7 +21,6 @@ const (
 	maxBackoff      = time.Hour
 	maxAttempts     = 1000
 	maxInFlight     = 1_000_000
-	maxFilterBytes  = 4096
 	minExpiry       = time.Minute
 )
 
@@ -175,8 +175,10 @@ func validateSettings(s model.SubscriptionSettings) *model.Error {
 			return model.Invalid(n.field, "is %d; at most %d is allowed", n.value, n.most)
 		}
 	}
-	if len(s.Filter) > maxFilterBytes || !utf8.ValidString(s.Filter) {
-		return model.Invalid("filter", "must be text of at most %d bytes", maxFilterBytes)
+	if s.Filter != "" {
+		if _, err := filter.Parse(s.Filter); err != nil {
+			return model.Invalid("filter", "%v", err)
+		}
 	}
 	if s.DeadLetterTopic != "" {
 		return model.ValidateName("dead_letter_topic", s.DeadLetterTopic)
@@ -206,8 +208,6 @@ func supported(s model.SubscriptionSettings) *model.Error {
 		return model.Errorf(model.Unimplemented, "%s: %s not offered by this version; leave it out", field, what)
 	}
 	switch {
-	case s.Filter != "":
-		return refuse("filter", "filters are")
 	case s.ExpireWhenUnusedIn != 0:
 		return refuse("expire_when_unused_in", "subscriptions that expire are")
 	}

@@ -32,6 +32,7 @@ type Config struct {
 	Topic     model.TopicID
 	Partition model.Partition
 	Limits    Limits
+	Unpack    batch.Unpack // for filters over packed batches; nil: such messages are all wanted
 }
 
 func (l Limits) withDefaults() Limits {

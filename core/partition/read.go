@@ -6,6 +6,7 @@ import (
 
 	"github.com/tapedeck/tapedeck/core/batch"
 	"github.com/tapedeck/tapedeck/core/call"
+	"github.com/tapedeck/tapedeck/core/filter"
 	"github.com/tapedeck/tapedeck/core/group"
 	"github.com/tapedeck/tapedeck/core/model"
 )
@@ -27,8 +28,9 @@ type reader struct {
 
 	offset     model.Offset
 	maxBytes   int
-	until      model.Mono // end of the long-poll; 0: none
-	fresh      bool       // a ReadIndex was done for the present judgement
+	filter     *filter.Filter // nil: everything is wanted
+	until      model.Mono     // end of the long-poll; 0: none
+	fresh      bool           // a ReadIndex was done for the present judgement
 	stage      stage
 	indexUntil model.Mono
 	storeID    uint64
@@ -55,6 +57,13 @@ func (m *Machine) read(h group.Host, ref group.Ref, req *call.Read) {
 	}
 	if req.Wait > 0 {
 		r.until = h.Now().Add(req.Wait)
+	}
+	if req.Filter != "" {
+		var err error
+		if r.filter, err = filter.Parse(req.Filter); err != nil {
+			h.Reply(ref, nil, model.Invalid("filter", "%v", err))
+			return
+		}
 	}
 	if m.take(h, r) {
 		m.judge(h, r)
@@ -122,7 +131,7 @@ func (m *Machine) ReadIndexDone(h group.Host, ref group.Ref) {
 func (m *Machine) serve(h group.Host, r *reader) {
 	if i := m.hot.find(r.offset); i >= 0 {
 		run, next := m.hot.read(i, r.maxBytes)
-		m.finish(h, r, m.result(run, next), nil)
+		m.finish(h, r, m.sift(r, m.result(run, next)), nil)
 		return
 	}
 	m.lastRead++
@@ -155,7 +164,7 @@ func (m *Machine) ReadDone(h group.Host, id uint64, data []byte, err *model.Erro
 		m.finish(h, r, nil, unavailable("the segments do not show this offset yet"))
 		return
 	}
-	m.finish(h, r, m.result(run, next), nil)
+	m.finish(h, r, m.sift(r, m.result(run, next)), nil)
 }
 
 // clip cuts a run of stored batches to those from the one that holds the offset

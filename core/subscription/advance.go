@@ -20,7 +20,9 @@ func (m *Machine) applied(h group.Host, p *proposal, out outcome) {
 	case *seekCommand:
 		m.seekApplied(h, p, c, out)
 	case *skipCommand:
-		m.skipApplied(h, p, c, out)
+		m.skipApplied(h, p, c.id, out)
+	case *passCommand:
+		m.skipApplied(h, p, c.skip.id, out)
 	case *lapseCommand:
 		m.lapseApplied(h, p, c, out)
 	case *leaseCommand:

@@ -28,6 +28,7 @@ const (
 
 	kindLease  kind = 12
 	kindReturn kind = 13
+	kindPass   kind = 14
 )
 
 // command is what an entry does to the state.
@@ -194,6 +195,8 @@ func newCommand(k kind) command {
 		return &lapseCommand{}
 	case kindLetter:
 		return &letterCommand{}
+	case kindPass:
+		return &passCommand{}
 	case kindLettered:
 		return &letteredCommand{}
 	case kindLease:

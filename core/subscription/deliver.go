@@ -28,18 +28,21 @@ func (m *Machine) serveDeliver(h group.Host, w *wait, st *subscription, ls *lead
 			c.to = append(c.to, place{skip.Partition, skip.To})
 		}
 	}
-	for _, r := range req.Ranges {
+	for _, r := range slices.Concat(req.Ranges, req.Filtered) {
 		if err := st.inRange(r.Partition); err != nil {
 			m.finish(h, w, nil, err)
 			return
 		}
 	}
 	m.hold(w)
-	if len(c.to) == 0 {
+	var cmd command = c
+	if passes := st.passes(req); len(passes) > 0 {
+		cmd = &passCommand{skip: *c, passes: passes, limit: uint32(m.config.MaxAhead)}
+	} else if len(c.to) == 0 {
 		h.ReadIndex(w.ref)
 		return
 	}
-	if !m.propose(h, c, w) {
+	if !m.propose(h, cmd, w) {
 		m.finish(h, w, nil, throttled())
 	}
 }
@@ -49,8 +52,8 @@ func throttled() *model.Error {
 		"the coordinator takes no changes at the moment; ask again")
 }
 
-func (m *Machine) skipApplied(h group.Host, p *proposal, c *skipCommand, out outcome) {
-	st, ls := m.state.subscriptions[c.id], m.lead.subscription(c.id)
+func (m *Machine) skipApplied(h group.Host, p *proposal, id model.SubscriptionID, out outcome) {
+	st, ls := m.state.subscriptions[id], m.lead.subscription(id)
 	if st != nil {
 		for _, r := range out.skipped {
 			mem := ls.at(st, r.Partition)
@@ -65,12 +68,12 @@ func (m *Machine) skipApplied(h group.Host, p *proposal, c *skipCommand, out out
 			continue
 		}
 		if st == nil {
-			m.finish(h, w, nil, gone(c.id))
+			m.finish(h, w, nil, gone(id))
 			continue
 		}
 		m.finishDeliver(h, w, st, ls, w.req.(*call.Deliver))
 	}
-	m.advance(h, c.id)
+	m.advance(h, id)
 }
 
 // finishDeliver records what goes out, and says so.
@@ -151,7 +154,7 @@ func (ls *leadSubscription) deliver(
 		s.next = r.Partition + 1
 	}
 	// One that only skips is not an answer yet: its pull goes on from there.
-	if req.PullSequence != 0 && (len(out) > 0 || len(req.Skips) == 0) {
+	if req.PullSequence != 0 && (len(out) > 0 || len(req.Skips) == 0 && len(req.Filtered) == 0) {
 		s.run.recorded = true
 		for _, r := range out {
 			s.run.ranges = append(s.run.ranges, recordedRange{r, st.partitions[r.Partition].fence})

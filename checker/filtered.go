@@ -1,0 +1,57 @@
+package checker
+
+import "github.com/tapedeck/tapedeck/core/model"
+
+// vague says that a subscription does not get every message, and that nobody
+// knows which.
+func (s *sub) vague() bool { return s.create != nil && s.create.Filtered && s.create.Tag == "" }
+
+// unwanted says that a message is known to be one that the subscription's filter
+// leaves out.
+func (j *judge) unwanted(s *sub, p *part, o model.Offset) bool {
+	if s.create == nil || s.create.Tag == "" {
+		return false
+	}
+	at := p.at(o)
+	if at == nil {
+		return false
+	}
+	sent := j.lookup(p.topicID, at.payload)
+	return sent != nil && sent.tag != j.intern(s.create.Tag)
+}
+
+// wantedFrom is the first offset of [from, to) that the subscription is to get; to
+// if there is none.
+func (j *judge) wantedFrom(s *sub, sp *subPart, from, to model.Offset) model.Offset {
+	for from < to && j.unwanted(s, sp.log, from) {
+		from++
+	}
+	return from
+}
+
+// wasCursor says whether deliveries may have begun where they did: the cursor was
+// there, or below it with nothing wanted in between.
+func (j *judge) wasCursor(s *sub, sp *subPart, d *delivery, ev *subEvent) bool {
+	for o := ev.low; ; o-- {
+		if d.cursorAt(o, ev.by) {
+			return true
+		}
+		if o == 0 || !j.unwanted(s, sp.log, o-1) {
+			return false
+		}
+	}
+}
+
+// judgeWanted: what is delivered is what the filter wants.
+func (j *judge) judgeWanted(s *sub, i int32, p *Pull, m *Message) {
+	if s.create == nil || s.create.Tag == "" {
+		return
+	}
+	j.checked(Unwanted)
+	topic, _ := j.topic(s.topic)
+	sent := j.lookup(topic, m.Payload)
+	if sent != nil && sent.tag != j.intern(s.create.Tag) {
+		j.fail(Unwanted, []int32{sent.op, i}, "%s/%d of %s: offset %d was delivered to %s, the filter leaves it out",
+			s.topic, m.Partition, s.name, m.Offset, p.Member)
+	}
+}

@@ -1,0 +1,75 @@
+package subscription
+
+import (
+	"github.com/tapedeck/tapedeck/core/call"
+	"github.com/tapedeck/tapedeck/core/model"
+	"github.com/tapedeck/tapedeck/core/wire"
+)
+
+// passCommand takes what a filter does not want as acked: nobody will be given
+// it, so nobody will ack it. It carries the skips of the same delivery.
+type passCommand struct {
+	skip   skipCommand
+	passes []pass
+	limit  uint32 // ranges ahead of a partition's cursor at most
+}
+
+// pass is a range that was read under a fence; under another one a seek may have
+// come between, after which it is read again.
+type pass struct {
+	partition model.Partition
+	fence     model.Generation
+	interval
+}
+
+func (*passCommand) kind() kind { return kindPass }
+
+// Code implements wire.Coder.
+func (v *passCommand) Code(c *wire.Codec) {
+	v.skip.Code(c)
+	wire.Slice(c, &v.passes, func(c *wire.Codec, p *pass) {
+		wire.Uint(c, &p.partition)
+		wire.Uint(c, &p.fence)
+		wire.Uint(c, &p.from)
+		wire.Uint(c, &p.to)
+	})
+	wire.Uint(c, &v.limit)
+}
+
+// passes is what a delivery says of messages that are filtered, as far as it is news.
+func (s *subscription) passes(req *call.Deliver) (out []pass) {
+	for _, r := range req.Filtered {
+		part := &s.partitions[r.Partition]
+		x := interval{max(r.From, part.cursor), r.To}
+		if x.from < x.to && s.accepts(req.Member, req.Generation, r.Partition) {
+			out = append(out, pass{r.Partition, part.fence, x})
+		}
+	}
+	return out
+}
+
+func (v *passCommand) apply(s *state) outcome {
+	out := v.skip.apply(s)
+	sub := s.subscriptions[v.skip.id]
+	if sub == nil {
+		return out
+	}
+	for _, p := range v.passes {
+		if int(p.partition) >= len(sub.partitions) || sub.partitions[p.partition].fence != p.fence {
+			continue
+		}
+		part := &sub.partitions[p.partition]
+		part.pass(p.interval, int(v.limit))
+	}
+	return out
+}
+
+// pass takes a range as acked. Beyond the limit of ranges it stays open: it will
+// be read, and left out, again.
+func (p *partition) pass(x interval, limit int) {
+	x.from = max(x.from, p.cursor)
+	if x.from == p.cursor || len(p.acked) < limit {
+		p.acked.add(x)
+		p.settle()
+	}
+}

@@ -47,8 +47,8 @@ func (j *judge) report() Report {
 
 // order is the order of verdicts in a report.
 var order = []string{LostWrite, PhantomWrite, Gap, Inconsistent, Reordered, AppendTimeBack, Duplicate, FencedProducer,
-	ReadOfFuture, WatermarkBack, NonMonotonic, SkippedMessage, UnseenMessage, Unwanted, TwoOwners, CursorBack, AckAfterSeek,
-	StaleAck, RefusedAck, Redelivered, SeekWrong}
+	ReadOfFuture, WatermarkBack, NonMonotonic, SkippedMessage, UnseenMessage, Unwanted, TwoOwners, CursorBack,
+	AckAfterSeek, StaleAck, RefusedAck, Redelivered, SeekWrong}
 
 // noOp stands for "known from the final state, not from an operation".
 const noOp int32 = -1

@@ -96,6 +96,18 @@ func filled() *book {
 	return b
 }
 
+// tagged is filled; the messages of these payloads less 100 have the tag that the
+// subscription wants, the others none.
+func tagged(wanted ...int) *book {
+	b := filled()
+	create := b.h.Ops[1].Create
+	create.Filtered, create.Tag = true, "red"
+	for _, i := range wanted {
+		b.h.Ops[2+i].Publish.Messages[0].Tag = "red"
+	}
+	return b
+}
+
 // drained adds that all was pulled and acked, as m1 in generation 1, before 2000.
 func (b *book) drained() *book {
 	b.pull(span{1000, 1010}, "m1", 1, 0, 6)
@@ -120,6 +132,18 @@ func TestCorrectHistoriesPass(t *testing.T) {
 
 var correct = map[string]func() *book{
 	"published and drained": func() *book { return filled().drained() },
+	"filtered and drained": func() *book {
+		b := tagged(3, 7)
+		b.pull(span{1000, 1010}, "m1", 1, 3, 4)
+		b.ack(span{1020, 1030}, "m1", 1, 4).Ack.Cursor = 7
+		b.pull(span{1040, 1050}, "m2", 2, 7, 8)
+		b.ack(span{1060, 1070}, "m2", 2, 8).Ack.Cursor = 8
+		b.describe(span{1080, 1090}, 10, 10)
+		b.pull(span{1100, 1110}, "m3", 3, 7, 8).Pull.Messages = nil
+		b.final.Subscriptions = []FinalSubscription{{"t/s", []Cursor{{0, 10}}}}
+		b.final.Drained = true
+		return b
+	},
 	"publish of unknown outcome happened": func() *book {
 		b := filled()
 		b.publish(span{300, Open}, "k", 110, 0)

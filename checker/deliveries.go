@@ -148,7 +148,7 @@ func (j *judge) judgeRun(s *sub, sp *subPart, d *delivery, ev *subEvent) {
 	}
 	if d.running && !sp.nacked && !ev.repeat {
 		j.checked(NonMonotonic)
-		if ev.low < d.end && ev.low > d.start && !j.wasCursor(s, sp, d, ev) {
+		if ev.low < d.end && !j.wasCursor(s, sp, d, ev) {
 			j.fail(NonMonotonic, []int32{ev.op}, "%s of %s: deliveries went back from %d to %d, where the cursor never was",
 				sp.log.name, s.name, d.end, ev.low)
 		}

@@ -33,10 +33,10 @@ func (j *judge) wantedFrom(s *sub, sp *subPart, from, to model.Offset) model.Off
 // there, or below it with nothing wanted in between.
 func (j *judge) wasCursor(s *sub, sp *subPart, d *delivery, ev *subEvent) bool {
 	for o := ev.low; ; o-- {
-		if d.cursorAt(o, ev.by) {
-			return true
+		if o <= d.start || d.cursorAt(o, ev.by) {
+			return true // at or below the final start: retention may have moved it there
 		}
-		if o == 0 || !j.unwanted(s, sp.log, o-1) {
+		if !j.unwanted(s, sp.log, o-1) {
 			return false
 		}
 	}

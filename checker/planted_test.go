@@ -207,6 +207,24 @@ var planted = []struct {
 		b.publish(span{2000, Open}, "k", 110, 0)
 		return b
 	}},
+	{Unwanted, "of another tag", func() *book {
+		b := tagged(3, 7)
+		b.pull(span{1000, 1010}, "m1", 1, 0, 6)
+		return b
+	}},
+	{SkippedMessage, "a wanted one among unwanted ones", func() *book {
+		b := tagged(3, 5, 7)
+		b.pull(span{1000, 1010}, "m1", 1, 3, 4)
+		b.pull(span{1020, 1030}, "m1", 1, 7, 8)
+		return b
+	}},
+	{UnseenMessage, "a wanted one among unwanted ones", func() *book {
+		b := tagged(3, 7)
+		b.pull(span{1000, 1010}, "m1", 1, 3, 4)
+		b.ack(span{1060, 1070}, "m1", 1, 8).Ack.Cursor = 10
+		b.final.Drained = true
+		return b
+	}},
 	{TwoOwners, "in one generation", func() *book {
 		b := filled()
 		b.pull(span{1000, 1010}, "m1", 1, 0, 6)

@@ -104,7 +104,8 @@ func (r *recorder) publish(client checker.ClientID, c *call.Publish, partitions 
 	for i := range c.Messages {
 		m := &c.Messages[i]
 		p := checker.Publish{Topic: c.Topic, Partition: c.Partition, Producer: c.Producer, Epoch: c.Epoch,
-			Sequence: c.Sequence, Messages: []checker.Published{{Key: string(m.Key), Payload: payloadID(m.Payload), Tag: tagOf(m)}}}
+			Sequence: c.Sequence,
+			Messages: []checker.Published{{Key: string(m.Key), Payload: payloadID(m.Payload), Tag: tagOf(m)}}}
 		switch {
 		case c.HasPartition:
 		case len(m.Key) > 0 && r.w.opts.Operator.Partitions == 0:

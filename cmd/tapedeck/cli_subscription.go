@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,6 +42,7 @@ type subscriptionCreateCmd struct {
 	DeadLetter     string        `name:"dead-letter-topic" help:"The topic it goes to." placeholder:"TOPIC"`
 	MinBackoff     time.Duration `help:"How long a message that was given back waits at first; 0: 100ms."`
 	MaxBackoff     time.Duration `help:"How long it waits at most; 0: 1m."`
+	Filter         string        `help:"Only messages whose attributes fit: ${filter_help}" placeholder:"TEXT"`
 }
 
 // Run creates the subscription.
@@ -58,6 +60,7 @@ func (c *subscriptionCreateCmd) Run(ctx context.Context, std *stdio) error {
 			req.Mode = tapedeckv1.Mode_MODE_SHARED
 		}
 		req.MaxInFlightPerMember, req.MaxInFlight = c.MemberLimit, c.Limit
+		req.Filter = c.Filter
 		resp, err := cl.CreateSubscription(ctx, req)
 		if err != nil {
 			return err
@@ -135,7 +138,8 @@ func describeSubscription(p *printer, s *tapedeckv1.GetSubscriptionResponse) err
 	}
 	p.facts("subscription", s.GetTopic()+"/"+s.GetName(), "created", moment(s.GetCreateTime()), "mode", mode,
 		"ack deadline", ago(s.GetAckDeadline()), "session timeout", ago(s.GetSessionTimeout()),
-		"generation", s.GetGeneration(), "members", len(s.GetMembers()), "lag", lag)
+		"filter", cmp.Or(s.GetFilter(), "none"), "generation", s.GetGeneration(),
+		"members", len(s.GetMembers()), "lag", lag)
 	if err := p.table("PARTITION CURSOR END LAG LEASED OLDEST KEPT-FOR OWNER STATE", rows); err != nil {
 		return err
 	}
@@ -182,15 +186,16 @@ type subscriptionUpdateCmd struct {
 	Ref            string         `arg:"" name:"topic/name" help:"The subscription."`
 	AckDeadline    *time.Duration `help:"How long a message may be unacknowledged."`
 	SessionTimeout *time.Duration `help:"After how long a silent member loses its partitions."`
+	Filter         *string        `help:"Which messages are wanted from now on." placeholder:"TEXT"`
 }
 
 // Run changes what flags were given for.
 func (c *subscriptionUpdateCmd) Run(ctx context.Context, std *stdio) error {
 	return c.with(ctx, std, func(ctx context.Context, cl *client.Client, p *printer) error {
-		if c.AckDeadline == nil && c.SessionTimeout == nil {
-			return errors.New("nothing changed: give --ack-deadline or --session-timeout")
+		if c.AckDeadline == nil && c.SessionTimeout == nil && c.Filter == nil {
+			return errors.New("nothing changed: give --ack-deadline, --session-timeout or --filter")
 		}
-		req := &tapedeckv1.UpdateSubscriptionRequest{Subscription: c.Ref}
+		req := &tapedeckv1.UpdateSubscriptionRequest{Subscription: c.Ref, Filter: c.Filter}
 		if c.AckDeadline != nil {
 			req.AckDeadline = durationpb.New(*c.AckDeadline)
 		}
@@ -219,7 +224,7 @@ func (c *subscriptionUpdateCmd) Run(ctx context.Context, std *stdio) error {
 // same says that this is the subscription, and has all that is asked for.
 func (c *subscriptionUpdateCmd) same(s *tapedeckv1.Subscription) bool {
 	return s.GetTopic()+"/"+s.GetName() == c.Ref && holds(c.AckDeadline, s.GetAckDeadline().AsDuration()) &&
-		holds(c.SessionTimeout, s.GetSessionTimeout().AsDuration())
+		holds(c.SessionTimeout, s.GetSessionTimeout().AsDuration()) && holds(c.Filter, s.GetFilter())
 }
 
 type subscriptionDeleteCmd struct {

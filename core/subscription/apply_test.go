@@ -15,6 +15,11 @@ func applied(commands ...command) *Machine {
 	return m
 }
 
+func passing(id model.SubscriptionID, p model.Partition, fence model.Generation, from, to model.Offset,
+	limit uint32) *passCommand {
+	return &passCommand{skip: skipCommand{id: id}, passes: []pass{{p, fence, interval{from, to}}}, limit: limit}
+}
+
 // Commands that no longer fit the state change nothing.
 func TestCommandsOutOfDate(t *testing.T) {
 	base := []command{
@@ -34,6 +39,11 @@ func TestCommandsOutOfDate(t *testing.T) {
 		"assignment of no partition":    &assignCommand{id: 1, generation: 2, changes: []change{{2, "a"}}},
 		"seek of no partition":          &seekCommand{id: 1, to: []place{{0, 1}, {2, 0}}},
 		"skip downwards":                &skipCommand{id: 1, to: []place{{0, 4}, {2, 9}}},
+		"pass under another fence":      passing(1, 0, 1, 5, 9, 9),
+		"pass of what is acked":         passing(1, 0, 2, 2, 5, 9),
+		"pass beyond the limit":         passing(1, 0, 2, 7, 9, 0),
+		"pass of no partition":          passing(1, 2, 2, 7, 9, 9),
+		"pass elsewhere":                passing(2, 0, 2, 7, 9, 9),
 		"void ack":                      &ackCommand{acks: []ack{{1, "a", 2, []ackItem{{0, 9, nil, true}}}}},
 		"ack by another":                &ackCommand{acks: []ack{{1, "b", 2, []ackItem{{0, 9, nil, false}}}}},
 		"ack downwards":                 &ackCommand{acks: []ack{{1, "a", 2, []ackItem{{0, 4, nil, false}}}}},

@@ -175,7 +175,7 @@ func (p *partition) shut(session uint64, keyed bool, now model.Mono, t *terms) (
 func (m *Machine) serveLease(h group.Host, w *wait, st *subscription, ls *leadSubscription, req *call.Deliver) {
 	ls.renew(req.Member, h.Now())
 	places := make([]model.Partition, 0, len(req.Ranges)+len(req.Skips))
-	for _, r := range slices.Concat(req.Ranges, req.Skips) {
+	for _, r := range slices.Concat(req.Ranges, req.Skips, req.Filtered) {
 		places = append(places, r.Partition)
 	}
 	for _, p := range places {
@@ -202,7 +202,12 @@ func (m *Machine) serveLease(h group.Host, w *wait, st *subscription, ls *leadSu
 func (m *Machine) leasePull(h group.Host, st *subscription, mb *member, req *call.Deliver) (leasePull, *model.Error) {
 	t, keys := m.terms(h, st.id), req.Keys
 	p := leasePull{id: st.id, session: mb.joined, sequence: req.PullSequence, member: t.member, total: t.total,
-		attempts: t.attempts, window: maxFailed}
+		attempts: t.attempts, window: maxFailed, ahead: uint32(m.config.MaxAhead)}
+	for _, r := range req.Filtered {
+		if fence := st.partitions[r.Partition].fence; req.Generation >= fence {
+			p.passes = append(p.passes, pass{r.Partition, fence, interval{r.From, r.To}})
+		}
+	}
 	for _, s := range req.Skips {
 		p.skips = append(p.skips, place{s.Partition, s.To})
 	}

@@ -16,6 +16,7 @@
 //	intervals.go  sets of offsets
 //	lease.go    what is out: limits, deadlines, attempts, pauses
 //	letters.go  dead letters in the state; bury.go the leader's work on them
+//	pass.go     what a filter does not want
 //	grant.go, deliver.go, ack.go, nack.go, manage.go   one kind of request each
 //	shared.go   mode shared in the state: what is out with whom; share.go its entries
 //	compete.go, giveback.go   its pulls; its nacks, extensions and ends of leases
@@ -41,6 +42,7 @@
 //   - 1 <= fence <= generation.
 //   - What is acked ahead of a cursor lies above it, in ranges that do not touch;
 //     an ack that would leave too many of them is refused whole, none is forgotten.
+//   - What a filter does not want is taken as acked when a pull went over it.
 //   - A cursor falls by a seek only. An ack is accepted iff its member owns the
 //     partition and fence <= ack's generation <= generation.
 //   - In the leader's memory cursor <= leased <= delivered and position <= delivered.

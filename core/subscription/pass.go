@@ -27,13 +27,15 @@ func (*passCommand) kind() kind { return kindPass }
 // Code implements wire.Coder.
 func (v *passCommand) Code(c *wire.Codec) {
 	v.skip.Code(c)
-	wire.Slice(c, &v.passes, func(c *wire.Codec, p *pass) {
-		wire.Uint(c, &p.partition)
-		wire.Uint(c, &p.fence)
-		wire.Uint(c, &p.from)
-		wire.Uint(c, &p.to)
-	})
+	wire.Slice(c, &v.passes, codePass)
 	wire.Uint(c, &v.limit)
+}
+
+func codePass(c *wire.Codec, p *pass) {
+	wire.Uint(c, &p.partition)
+	wire.Uint(c, &p.fence)
+	wire.Uint(c, &p.from)
+	wire.Uint(c, &p.to)
 }
 
 // passes is what a delivery says of messages that are filtered, as far as it is news.
@@ -50,18 +52,19 @@ func (s *subscription) passes(req *call.Deliver) (out []pass) {
 
 func (v *passCommand) apply(s *state) outcome {
 	out := v.skip.apply(s)
-	sub := s.subscriptions[v.skip.id]
-	if sub == nil {
-		return out
-	}
-	for _, p := range v.passes {
-		if int(p.partition) >= len(sub.partitions) || sub.partitions[p.partition].fence != p.fence {
-			continue
-		}
-		part := &sub.partitions[p.partition]
-		part.pass(p.interval, int(v.limit))
+	if sub := s.subscriptions[v.skip.id]; sub != nil {
+		sub.pass(v.passes, int(v.limit))
 	}
 	return out
+}
+
+// pass takes ranges as acked that were read under the fences there are.
+func (s *subscription) pass(passes []pass, limit int) {
+	for _, p := range passes {
+		if int(p.partition) < len(s.partitions) && s.partitions[p.partition].fence == p.fence {
+			s.partitions[p.partition].pass(p.interval, limit)
+		}
+	}
 }
 
 // pass takes a range as acked. Beyond the limit of ranges it stays open: it will

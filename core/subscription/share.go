@@ -23,6 +23,8 @@ type leasePull struct {
 	total    uint64  // and with all; 0: no limit
 	attempts uint32  // of a message at most; 0: without end
 	window   uint32  // slots and failures of a partition at most
+	passes   []pass  // what a filter does not want
+	ahead    uint32  // ranges acked ahead of a partition's cursor at most
 }
 
 // leaseSpan is a range that was read, of the partition as it was at the fence.
@@ -78,6 +80,8 @@ func (v *leaseCommand) Code(c *wire.Codec) {
 		wire.Uint(c, &p.total)
 		wire.Uint(c, &p.attempts)
 		wire.Uint(c, &p.window)
+		wire.Slice(c, &p.passes, codePass)
+		wire.Uint(c, &p.ahead)
 	})
 }
 
@@ -109,6 +113,7 @@ func (s *state) lease(p *leasePull) (out leased) {
 		return out
 	}
 	out.skipped = (&skipCommand{id: p.id, to: p.skips}).apply(s).skipped
+	sub.pass(p.passes, int(p.ahead))
 	t := taking{session: p.session, delivery: sub.deliveries + 1, room: sub.room(p.session, p.member, p.total),
 		attempts: p.attempts, window: int(p.window), keyed: sub.keyed}
 	for _, span := range p.spans {

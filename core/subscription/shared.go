@@ -186,7 +186,7 @@ func (p *partition) takeKeyed(t *taking, from, to model.Offset, keys []uint32) (
 			holders.pass(&p.slots[next])
 		}
 		if o >= p.edge() {
-			if o > p.edge() || p.full(t) || uint64(o-from) >= uint64(len(keys)) {
+			if o > p.acked.free(p.edge()) || p.full(t) || uint64(o-from) >= uint64(len(keys)) {
 				break
 			}
 			p.slots = append(p.slots, slot{offset: o, key: keys[o-from]})

@@ -1102,7 +1102,9 @@ type CreateSubscriptionRequest struct {
 	MaxInFlightPerMember uint32 `protobuf:"varint,14,opt,name=max_in_flight_per_member,json=maxInFlightPerMember,proto3" json:"max_in_flight_per_member,omitempty"`
 	// Messages; 0: the default.
 	MaxInFlight uint32 `protobuf:"varint,15,opt,name=max_in_flight,json=maxInFlight,proto3" json:"max_in_flight,omitempty"`
-	Filter      string `protobuf:"bytes,16,opt,name=filter,proto3" json:"filter,omitempty"`
+	// Which messages are wanted, by their attributes; empty: all. A subset of CEL:
+	// attributes.region == "eu" && !has(attributes.test) || attributes.name.startsWith("a")
+	Filter string `protobuf:"bytes,16,opt,name=filter,proto3" json:"filter,omitempty"`
 	// Absent: never.
 	ExpireWhenUnusedIn *durationpb.Duration `protobuf:"bytes,17,opt,name=expire_when_unused_in,json=expireWhenUnusedIn,proto3" json:"expire_when_unused_in,omitempty"`
 	unknownFields      protoimpl.UnknownFields

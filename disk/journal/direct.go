@@ -66,10 +66,20 @@ func (j *direct) nextFile() error {
 	if err := j.sync(); err != nil {
 		return err
 	}
-	if err := j.file.Close(); err != nil {
+	if err := j.closeFile(); err != nil {
 		return j.fail(err)
 	}
 	return j.create()
+}
+
+// closeFile forgets the file, closed or not: it is closed once.
+func (j *direct) closeFile() error {
+	f := j.file
+	j.file = nil
+	if f == nil {
+		return nil
+	}
+	return f.Close()
 }
 
 // create begins a file whose name the generation's folder then keeps.
@@ -109,10 +119,9 @@ func (j *direct) Roll(next disk.Generation) error {
 		return j.err
 	}
 	if j.file != nil {
-		if err := errors.Join(j.sync(), j.file.Close()); err != nil {
+		if err := errors.Join(j.sync(), j.closeFile()); err != nil {
 			return j.fail(err)
 		}
-		j.file = nil
 	}
 	if err := j.begin(next); err != nil {
 		return err
@@ -126,10 +135,6 @@ func (j *direct) Roll(next disk.Generation) error {
 // Close leaves what was not synced unwritten, or written in part.
 func (j *direct) Close() error {
 	j.err = errors.New("the journal is closed")
-	f := j.file
-	j.file, j.buf = nil, nil
-	if f == nil {
-		return nil
-	}
-	return f.Close()
+	j.buf = nil
+	return j.closeFile()
 }

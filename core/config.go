@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/tapedeck/tapedeck/core/batch"
+	"github.com/tapedeck/tapedeck/core/choice"
 	"github.com/tapedeck/tapedeck/core/model"
 )
 
@@ -22,6 +23,8 @@ type Config struct {
 	Unpack batch.Unpack
 	// Coordinators is the number of coordinator groups at founding.
 	Coordinators uint32
+	// Choice takes the rarer of two right ways now and then; nil: never.
+	Choice choice.Func
 }
 
 // Timing is the protocol's clock.

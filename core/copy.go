@@ -7,6 +7,7 @@ import (
 
 	"github.com/tapedeck/tapedeck/core/batch"
 	"github.com/tapedeck/tapedeck/core/call"
+	"github.com/tapedeck/tapedeck/core/choice"
 	"github.com/tapedeck/tapedeck/core/model"
 	"github.com/tapedeck/tapedeck/core/partition"
 )
@@ -169,6 +170,9 @@ func (s *Shard) copied(ask uint64, from model.NodeID, resp call.Response, err *m
 			s.emit(SegmentAppend{m.id, v})
 			c.at = v.Next()
 			m.storedTo = c.at
+			if s.cfg.Choice.Rare(choice.CopyEndsEarly) {
+				break
+			}
 		}
 	}
 	if c.at == was { // it has nothing to give at the moment

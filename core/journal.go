@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/tapedeck/tapedeck/core/choice"
 	"github.com/tapedeck/tapedeck/core/meta"
 	"github.com/tapedeck/tapedeck/core/model"
 	"github.com/tapedeck/tapedeck/core/replica"
@@ -51,6 +52,9 @@ func (s *Shard) append(rec JournalRecord, sync bool, m *member, then func()) uin
 		j.synced = j.sequence
 		if rec.Type != RecordMark {
 			j.markAt = s.now.Mono.Add(s.cfg.Timing.MarkAfter)
+			if s.cfg.Choice.Rare(choice.MarkNow) {
+				j.markAt = s.now.Mono
+			}
 		}
 	}
 	s.emit(JournalAppend{j.sequence, rec, sync})
@@ -142,8 +146,11 @@ func (c *checkpointState) Code(w *wire.Codec) {
 // and every entry above its applied index; the state itself goes to the manifest.
 func (s *Shard) maybeCheckpoint() {
 	j := &s.journal
+	if j.checkpoint != 0 || s.founding == nil {
+		return
+	}
 	due := j.bytes >= s.cfg.Limits.CheckpointBytes || j.records > 0 && s.now.Mono >= j.checkpointAt
-	if !due || j.checkpoint != 0 || s.founding == nil {
+	if !due && (j.records == 0 || !s.cfg.Choice.Rare(choice.CheckpointNow)) {
 		return
 	}
 	st := checkpointState{founding: s.founding, seen: s.seen, lives: s.lives}

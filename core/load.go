@@ -133,7 +133,7 @@ func (l *Loaded) fresh(d *definition) *replica.Loader {
 
 // mark is where the stored segments of a partition begin and end for certain.
 func (g *loadedGroup) mark(limits Limits) (SegmentMark, error) {
-	p := newPartition(g.definition.group, limits, nil)
+	p := newPartition(g.definition.group, &Config{Limits: limits})
 	if g.loader.Machine() != nil {
 		if err := p.Restore(g.loader.Machine()); err != nil {
 			return SegmentMark{}, err

@@ -6,7 +6,6 @@ import (
 
 	pb "go.etcd.io/raft/v3/raftpb"
 
-	"github.com/tapedeck/tapedeck/core/batch"
 	"github.com/tapedeck/tapedeck/core/call"
 	"github.com/tapedeck/tapedeck/core/group"
 	"github.com/tapedeck/tapedeck/core/meta"
@@ -74,13 +73,14 @@ func (s *Shard) blank(g model.Group) group.Machine {
 		return subscription.New(subscription.Config{Group: g.ID, MaxMembers: l.MaxMembers, Waiting: l.Waiting,
 			Unpack: s.cfg.Unpack})
 	}
-	return newPartition(g, l, s.cfg.Unpack)
+	return newPartition(g, &s.cfg)
 }
 
-func newPartition(g model.Group, l Limits, unpack batch.Unpack) *partition.Machine {
+func newPartition(g model.Group, c *Config) *partition.Machine {
+	l := c.Limits
 	return partition.New(partition.Config{Group: g.ID, Topic: g.Topic, Partition: g.Partition, Limits: partition.Limits{
 		HotBytes: l.HotBytes, Waiting: l.Waiting, MaxProducers: l.MaxProducers, SegmentBytes: l.SegmentBytes,
-		SegmentAge: l.SegmentAge, MaxBatchBytes: l.MaxBatchBytes}, Unpack: unpack})
+		SegmentAge: l.SegmentAge, MaxBatchBytes: l.MaxBatchBytes}, Unpack: c.Unpack, Choice: c.Choice})
 }
 
 // replicaHere is this node's replica of a group, if it has one: the name and the
@@ -100,7 +100,7 @@ func (s *Shard) addMember(d definition, l *replica.Loader) error {
 		Heartbeat: t.Heartbeat, Election: t.Election, ReadIndexWait: t.ReadIndexWait,
 		WindowEntries: lim.WindowEntries, WindowBytes: lim.WindowBytes,
 		InflightMessages: lim.InflightMessages, InflightBytes: lim.InflightBytes,
-		UncommittedBytes: lim.UncommittedBytes}, l, m.machine, raftServices{m}, m)
+		UncommittedBytes: lim.UncommittedBytes, Choice: s.cfg.Choice}, l, m.machine, raftServices{m}, m)
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 
 	"github.com/tapedeck/tapedeck/core/call"
+	"github.com/tapedeck/tapedeck/core/choice"
 	"github.com/tapedeck/tapedeck/core/meta"
 	"github.com/tapedeck/tapedeck/core/model"
 	"github.com/tapedeck/tapedeck/core/replica"
@@ -128,7 +129,7 @@ func (s *Shard) to(p *peer) *wire.Codec {
 	if p == nil || p.inc.Boot == 0 {
 		return nil
 	}
-	if len(p.out.Buf) >= packetBytes {
+	if n := len(p.out.Buf); n >= packetBytes || n > 0 && s.cfg.Choice.Rare(choice.PacketEnds) {
 		s.flushPeer(p)
 	}
 	if len(p.out.Buf) == 0 {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tapedeck/tapedeck/core/call"
+	"github.com/tapedeck/tapedeck/core/choice"
 	"github.com/tapedeck/tapedeck/core/gateway"
 	"github.com/tapedeck/tapedeck/core/group"
 	"github.com/tapedeck/tapedeck/core/meta"
@@ -99,7 +100,7 @@ func New(cfg Config) *Shard {
 		groupAsks: map[uint64]groupAsk{}, copies: map[uint64]*member{}, leaving: map[model.GroupID]bool{}}
 	s.journal.markAt, s.livesAt = model.Never, model.Never
 	s.gate = gateway.New(gateway.Config{TryTimeout: cfg.Timing.TryTimeout, LeaderWait: cfg.Timing.LeaderWait,
-		MaxRequests: cfg.Limits.Requests}, gateHost{s})
+		MaxRequests: cfg.Limits.Requests, Choice: cfg.Choice}, gateHost{s})
 	for _, n := range cfg.Peers {
 		if n.ID != cfg.Self {
 			s.peers = append(s.peers, &peer{node: n})
@@ -178,8 +179,7 @@ func (s *Shard) settle() {
 	for {
 		switch {
 		case len(s.dirty) > 0:
-			m := s.dirty[0]
-			s.dirty = s.dirty[1:]
+			m := takeNext(&s.dirty, s.cfg.Choice.Rare(choice.GroupsReversed))
 			m.dirty = false
 			if m.gone {
 				continue
@@ -194,14 +194,25 @@ func (s *Shard) settle() {
 			s.askDone = s.askDone[1:]
 			a.done(s)
 		case len(s.answers) > 0:
-			a := s.answers[0]
-			s.answers = s.answers[1:]
+			a := takeNext(&s.answers, s.cfg.Choice.Rare(choice.AnswersReversed))
 			s.gate.Answer(a.ask, a.from, a.resp, a.err)
 		default:
 			s.dirty, s.answers, s.askDone = nil, nil, nil
 			return
 		}
 	}
+}
+
+// takeNext takes the first of a list, or the last: their order promises nothing.
+func takeNext[T any](list *[]T, last bool) T {
+	if n := len(*list) - 1; last && n > 0 {
+		v := (*list)[n]
+		*list = (*list)[:n]
+		return v
+	}
+	v := (*list)[0]
+	*list = (*list)[1:]
+	return v
 }
 
 // catalogMoved follows meta: groups to create and drop here, then everyone who
@@ -274,6 +285,9 @@ func (s *Shard) beat() {
 			m.r.Beat()
 			s.balance(m)
 			s.carry(m)
+			if rs := m.r.Group().Replicas; s.cfg.Choice.Rare(choice.HandOver) {
+				m.r.TransferTo(rs[s.random()%uint64(len(rs))].ID)
+			}
 			s.beatAt = s.now.Mono.Add(s.cfg.Timing.Heartbeat)
 		}
 	}

@@ -249,9 +249,11 @@ func (w *World) mayHarm(n *simNode) bool {
 	if n.harm.retired || w.unsettled() != "" {
 		return false
 	}
+	p := &w.opts.Operator
 	for _, t := range w.opts.Topics {
-		// The only replica of a partition added meanwhile would be in the folder that is gone.
-		if t.Replicas < 3 && w.opts.Operator.Partitions > 0 {
+		// The only replica of a partition that is made or moved meanwhile could come
+		// into the folder that is gone, or that is wiped in the end.
+		if t.Replicas < 3 && p.Partitions+p.Move+p.Drain+p.Join+p.Topic > 0 {
 			return false
 		}
 	}

@@ -130,7 +130,7 @@ func (n *simNode) start() {
 func (n *simNode) config() node.Config {
 	o := &n.w.opts
 	cfg := core.Config{Self: n.id, Seed: n.rand.Uint64(), Timing: o.Timing, Limits: o.Limits,
-		Coordinators: o.Coordinators}
+		Coordinators: o.Coordinators, Choice: n.w.choose}
 	for _, id := range n.w.peersOf(n) {
 		cfg.Peers = append(cfg.Peers, model.Node{ID: id, Address: string(id) + ":7070"})
 	}

@@ -27,6 +27,7 @@ type Options struct {
 	Load         LoadOptions
 	Harm         HarmOptions
 	Operator     OperatorOptions
+	Choices      Choices
 	Journal      JournalOptions
 	// Safety is how long clients work while faults strike; Liveness how long
 	// after healing everything must have succeeded.
@@ -133,6 +134,7 @@ func (o Options) String() string {
 	fmt.Fprintf(&b, "load      %s\n", fields(o.Load))
 	fmt.Fprintf(&b, "harm      %s\n", fields(o.Harm))
 	fmt.Fprintf(&b, "operator  %s\n", fields(o.Operator))
+	fmt.Fprintf(&b, "choices   %v\n", o.Choices) // fmt sorts by site
 	fmt.Fprintf(&b, "journal   %s\n", cmp.Or(o.Journal.Name, "simulated"))
 	return b.String()
 }
@@ -162,6 +164,7 @@ func FromSeed(seed uint64) Options {
 	drawFilters(newStream(seed, "options filters"), &o)
 	drawHarm(newStream(seed, "options harm"), &o)
 	drawOperator(newStream(seed, "options operator"), &o)
+	o.Choices = drawChoices(newStream(seed, "options choices"))
 	return o
 }
 

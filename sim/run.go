@@ -166,6 +166,7 @@ func (r *run) phases() (stuck string) {
 	}
 	nemesis.stop()
 	operator.stop()
+	w.choices = nil
 	r.healed = true
 	for _, p := range r.producers {
 		p.session.Flush()

@@ -66,6 +66,7 @@ func init() {
 		"resume":    (*scenario).resume,
 		"disk":      (*scenario).disk,
 		"clock":     (*scenario).clock,
+		"choose":    (*scenario).choose,
 		"run":       (*scenario).advance,
 		"terms":     (*scenario).terms,
 		"check":     (*scenario).check,

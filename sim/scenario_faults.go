@@ -1,11 +1,14 @@
 package sim
 
 import (
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/tapedeck/tapedeck/checker"
 	"github.com/tapedeck/tapedeck/core/call"
+	"github.com/tapedeck/tapedeck/core/choice"
 	"github.com/tapedeck/tapedeck/core/model"
 )
 
@@ -243,6 +246,19 @@ func (s *scenario) clock(c *command) {
 	s.w.fault(n.id, kindClock, "wall clock jumps by %v", by)
 }
 
+// choose SITE [one=1] takes the rare way at a site of core/choice in one of so
+// many of its hits; one=0 leaves it to the code again.
+func (s *scenario) choose(c *command) {
+	site := choice.Site(c.arg("site"))
+	if _, known := choice.Sites()[site]; !known {
+		c.fail("there is no site %q; there are %v", site, slices.Sorted(maps.Keys(choice.Sites())))
+	}
+	if s.w.choices == nil {
+		s.w.choices = Choices{}
+	}
+	s.w.choices[site] = c.num("one", 1)
+}
+
 // run DURATION lets virtual time pass.
 func (s *scenario) advance(c *command) { s.w.run(c.parseDuration(c.arg("duration")), nil) }
 
@@ -250,6 +266,7 @@ func (s *scenario) advance(c *command) { s.w.run(c.parseDuration(c.arg("duration
 // every log and cursor, and prints the verdicts' line.
 func (s *scenario) check(c *command) {
 	s.w.net.HealAll(s.w.ids)
+	s.w.choices = nil
 	s.w.healHarm()
 	for _, n := range s.w.nodes {
 		n.slow = false

@@ -33,7 +33,9 @@ type World struct {
 	harms   *stream  // what a stopped node's disk does, and when it is started again
 	nemesis *nemesis // nil before the faults of a run begin, and in scenarios
 	retired bool     // some node was removed for good
-	founded int      // nodes that founded the cluster; the others joined
+	choices Choices  // live at the moment
+	chooser *stream
+	founded int // nodes that founded the cluster; the others joined
 }
 
 // Violation is a broken invariant: which, where, when, and what was seen.
@@ -58,6 +60,8 @@ func newWorld(o Options, line func(string)) *World {
 		crashes: newStream(o.Seed, "crashes"),
 		harms:   newStream(o.Seed, "harm"),
 		replays: newStream(o.Seed, "replay"),
+		choices: o.Choices,
+		chooser: newStream(o.Seed, "choices"),
 		founded: o.Nodes,
 	}
 	w.inv = newInvariants(w)

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/tapedeck/tapedeck/core/call"
+	"github.com/tapedeck/tapedeck/core/choice"
 	"github.com/tapedeck/tapedeck/core/model"
 )
 
@@ -51,4 +52,5 @@ type Config struct {
 	TryTimeout  time.Duration // patience with one try, beyond what it may wait by itself
 	LeaderWait  time.Duration // patience with a group without leader
 	MaxRequests int           // client requests under way
+	Choice      choice.Func   // may be nil
 }

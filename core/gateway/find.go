@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"github.com/tapedeck/tapedeck/core/call"
+	"github.com/tapedeck/tapedeck/core/choice"
 	"github.com/tapedeck/tapedeck/core/model"
 )
 
@@ -23,7 +24,7 @@ func (g *Gateway) refresh(rq *request, then func(*model.Error)) {
 
 // find runs then with what look finds, in the catalog as it is or in a fresh one.
 func find[T any](g *Gateway, rq *request, look func(model.Catalog) (T, *model.Error), then func(T)) {
-	if v, err := look(g.h.Catalog()); err == nil {
+	if v, err := look(g.h.Catalog()); err == nil && !g.cfg.Choice.Rare(choice.CatalogFetched) {
 		then(v)
 		return
 	}

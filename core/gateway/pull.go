@@ -7,6 +7,7 @@ import (
 
 	"github.com/tapedeck/tapedeck/core/batch"
 	"github.com/tapedeck/tapedeck/core/call"
+	"github.com/tapedeck/tapedeck/core/choice"
 	"github.com/tapedeck/tapedeck/core/model"
 )
 
@@ -85,6 +86,9 @@ func (p *pulling) round() {
 		}
 		p.c.Member = p.granted.Member
 		p.skipped = p.granted.Skipped
+		if !p.granted.Replay && p.g.cfg.Choice.Rare(choice.PullOne) {
+			p.messages = 1
+		}
 		p.granted.Ranges = p.granted.Ranges[:min(len(p.granted.Ranges), maxPullPartitions)]
 		p.read(len(p.granted.Ranges) == 1 && !p.granted.Replay)
 	})

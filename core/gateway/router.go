@@ -6,6 +6,7 @@ import (
 
 	"github.com/tapedeck/tapedeck/core/batch"
 	"github.com/tapedeck/tapedeck/core/call"
+	"github.com/tapedeck/tapedeck/core/choice"
 	"github.com/tapedeck/tapedeck/core/model"
 )
 
@@ -90,11 +91,13 @@ func (g *Gateway) rename(a *ask) {
 // target picks the node to try: who is known to lead, else each replica in
 // turn. Nodes whose stream is down are passed over as long as there are others.
 func (g *Gateway) target(a *ask) (model.NodeID, bool) {
-	if n, ok := g.leaders[a.group]; ok && g.h.Up(n) {
-		return n, true
-	}
-	if n, ok := g.h.Leader(a.group); ok && g.h.Up(n) {
-		return n, true
+	if !g.cfg.Choice.Rare(choice.LeaderUnknown) {
+		if n, ok := g.leaders[a.group]; ok && g.h.Up(n) {
+			return n, true
+		}
+		if n, ok := g.h.Leader(a.group); ok && g.h.Up(n) {
+			return n, true
+		}
 	}
 	cat := g.h.Catalog()
 	if cat == nil {
@@ -117,6 +120,10 @@ func (g *Gateway) target(a *ask) (model.NodeID, bool) {
 func (g *Gateway) Answer(id uint64, from model.NodeID, resp call.Response, err *model.Error) {
 	a := g.asks[id]
 	if a == nil || !a.inFlight || a.node != from {
+		return
+	}
+	if g.cfg.Choice.Rare(choice.AnswerLost) {
+		g.lost(a)
 		return
 	}
 	a.inFlight = false

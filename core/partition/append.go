@@ -3,6 +3,7 @@ package partition
 import (
 	"github.com/tapedeck/tapedeck/core/batch"
 	"github.com/tapedeck/tapedeck/core/call"
+	"github.com/tapedeck/tapedeck/core/choice"
 	"github.com/tapedeck/tapedeck/core/group"
 	"github.com/tapedeck/tapedeck/core/model"
 )
@@ -32,7 +33,7 @@ func (m *Machine) admit(h group.Host, ref group.Ref, req *call.Append, patient b
 		h.Reply(ref, nil, unavailable("the leader is taking its bearings after an entry that was refused"))
 		return nil
 	}
-	if l.waiting >= m.cfg.Limits.Waiting {
+	if l.waiting >= m.cfg.Limits.Waiting || m.cfg.Choice.Rare(choice.PublishThrottled) {
 		h.Reply(ref, nil, throttled(retrySoon, "too many publishes wait for this partition"))
 		return nil
 	}
@@ -59,7 +60,8 @@ func (m *Machine) admit(h group.Host, ref group.Ref, req *call.Append, patient b
 // wait keeps a batch that came before its predecessor.
 func (m *Machine) wait(h group.Host, ref group.Ref, v batch.View, start bool) bool {
 	f := fitOf(m.lead.standing(&m.st, v.Producer()), v, start)
-	if f != fitGap && f != fitUnknown || !m.lead.keep(h.Now(), ref, v, start) {
+	if f != fitGap && f != fitUnknown || m.cfg.Choice.Rare(choice.EarlyRefused) ||
+		!m.lead.keep(h.Now(), ref, v, start) {
 		return false
 	}
 	m.wake(h, m.lead.early[0].until)
@@ -70,7 +72,7 @@ func (m *Machine) wait(h group.Host, ref group.Ref, v batch.View, start bool) bo
 // has answered if it returns false.
 func (m *Machine) proposeBatch(h group.Host, ref group.Ref, v batch.View, start bool, to standing) bool {
 	l := m.lead
-	if l.activeBytes > 0 && l.activeBytes+uint64(len(v)) > m.rollBytes() {
+	if l.activeBytes > 0 && (l.activeBytes+uint64(len(v)) > m.rollBytes() || m.cfg.Choice.Rare(choice.RollNow)) {
 		m.proposeRoll(h)
 	}
 	if v.StampFlags()&batch.Stamped != 0 {

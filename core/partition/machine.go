@@ -10,6 +10,7 @@ import (
 
 	"github.com/tapedeck/tapedeck/core/batch"
 	"github.com/tapedeck/tapedeck/core/call"
+	"github.com/tapedeck/tapedeck/core/choice"
 	"github.com/tapedeck/tapedeck/core/group"
 	"github.com/tapedeck/tapedeck/core/model"
 	"github.com/tapedeck/tapedeck/core/wire"
@@ -33,6 +34,7 @@ type Config struct {
 	Partition model.Partition
 	Limits    Limits
 	Unpack    batch.Unpack // for filters over packed batches; nil: such messages are all wanted
+	Choice    choice.Func
 }
 
 func (l Limits) withDefaults() Limits {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/tapedeck/tapedeck/core/batch"
 	"github.com/tapedeck/tapedeck/core/call"
+	"github.com/tapedeck/tapedeck/core/choice"
 	"github.com/tapedeck/tapedeck/core/filter"
 	"github.com/tapedeck/tapedeck/core/group"
 	"github.com/tapedeck/tapedeck/core/model"
@@ -129,7 +130,10 @@ func (m *Machine) ReadIndexDone(h group.Host, ref group.Ref) {
 
 // serve answers a read of [logStart, next): from memory or from the segments.
 func (m *Machine) serve(h group.Host, r *reader) {
-	if i := m.hot.find(r.offset); i >= 0 {
+	if m.cfg.Choice.Rare(choice.ReadOneBatch) {
+		r.maxBytes = 1
+	}
+	if i := m.hot.find(r.offset); i >= 0 && !m.cfg.Choice.Rare(choice.ReadStored) {
 		run, next := m.hot.read(i, r.maxBytes)
 		m.finish(h, r, m.sift(r, m.result(run, next)), nil)
 		return

@@ -10,6 +10,7 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/tapedeck/tapedeck/core/choice"
 	"github.com/tapedeck/tapedeck/core/group"
 	"github.com/tapedeck/tapedeck/core/model"
 	"github.com/tapedeck/tapedeck/core/wire"
@@ -28,6 +29,7 @@ type Config struct {
 	InflightMessages int
 	InflightBytes    int
 	UncommittedBytes int
+	Choice           choice.Func
 }
 
 // Services is what a replica asks of its shard.
@@ -290,7 +292,7 @@ func (r *Replica) queue(m *pb.Message, votes []*pb.Message) {
 		}
 	}
 	var now []*pb.Message
-	if w.light && !r.promising() {
+	if w.light && !r.promising() && !r.cfg.Choice.Rare(choice.CommitWaits) {
 		// What these responses promise is durable already.
 		now, w.responses = w.responses, nil
 	}
@@ -353,6 +355,10 @@ func (r *Replica) apply(es []*pb.Entry) {
 			r.applyConf(e)
 		}
 	}
+	if r.cfg.Choice.Rare(choice.WindowEmptied) {
+		r.log.evict(r.applied, 0, 0)
+		return
+	}
 	r.log.evict(r.applied, r.cfg.WindowEntries, r.cfg.WindowBytes)
 }
 
@@ -393,7 +399,7 @@ func (r *Replica) stopLeading() {
 func (r *Replica) Propose(data []byte) bool {
 	// One entry is taken however large: refused for ever it could never succeed.
 	if !r.leading || r.handing || r.s.Now() < r.yieldUntil ||
-		r.uncommitted > 0 && r.uncommitted+len(data) > r.cfg.UncommittedBytes {
+		r.uncommitted > 0 && r.uncommitted+len(data) > r.cfg.UncommittedBytes || r.cfg.Choice.Rare(choice.ProposalDenied) {
 		return false
 	}
 	r.uncommitted += len(data)

@@ -24,26 +24,6 @@ func (r *recorder) now() checker.Moment { return checker.Moment(r.w.loop.now) }
 // payloadID is a message's name in the history.
 func payloadID(payload []byte) uint64 { return xxhash.Sum64(payload) }
 
-// outcome says what a client may conclude from an answer.
-func outcome(err *model.Error) (checker.Outcome, model.Reason) {
-	if err == nil {
-		return checker.OutcomeOK, ""
-	}
-	if err.Reason == model.ReasonUnknownOutcome {
-		return checker.OutcomeUnknown, err.Reason
-	}
-	switch err.Code {
-	case model.InvalidArgument, model.NotFound, model.AlreadyExists, model.FailedPrecondition, model.OutOfRange,
-		model.ResourceExhausted, model.PermissionDenied, model.Unimplemented:
-		return checker.OutcomeRefused, err.Reason
-	case model.Unavailable:
-		if err.Reason != "" { // the gateway says by it that nothing was proposed
-			return checker.OutcomeRefused, err.Reason
-		}
-	}
-	return checker.OutcomeUnknown, err.Reason
-}
-
 // invoke notes a call and returns what notes its answer. partitions is the
 // topic's count, by which keys are split. Calls that the checkers do not judge
 // are not noted.
@@ -90,7 +70,7 @@ func (r *recorder) begin(client checker.ClientID, op checker.Op) int {
 }
 
 func (r *recorder) end(i int, err *model.Error) (op *checker.Op, ok bool) {
-	out, reason := outcome(err)
+	out, reason := checker.OutcomeOf(err)
 	return r.history.Answer(i, r.now(), out, reason), err == nil
 }
 

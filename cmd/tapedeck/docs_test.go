@@ -59,7 +59,8 @@ func steps(t *testing.T, file, heading string) (found []step) {
 // own, with how many of the requests so far were answered with an error.
 func script(all []step, server string) string {
 	var s strings.Builder
-	s.WriteString("curl() { command curl --silent --show-error --fail-with-body \"$@\" || echo failed >> failed; }\n: > failed\n")
+	s.WriteString(": > failed\n" +
+		"curl() { command curl --silent --show-error --fail-with-body \"$@\" || echo failed >> failed; }\n")
 	for i, x := range all {
 		s.WriteString(strings.ReplaceAll(x.commands, documented, server))
 		fmt.Fprintf(&s, "printf '\\n@@ %d %%d\\n' $(wc -l < failed)\n", i)

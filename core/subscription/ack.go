@@ -128,12 +128,7 @@ func (m *Machine) flushAcks(h group.Host) {
 		req := w.req.(*call.AckCursors)
 		c.acks = append(c.acks, ack{w.id, req.Member, req.Generation, w.items})
 	}
-	l.acking = m.propose(h, c, waits...)
-	if !l.acking {
-		for _, w := range waits {
-			m.finish(h, w, nil, throttled())
-		}
-	}
+	l.acking = m.proposeFor(h, c, waits...)
 }
 
 func (m *Machine) ackApplied(h group.Host, p *proposal, c *ackCommand, out outcome) {

@@ -257,12 +257,7 @@ func (m *Machine) flushLeases(h group.Host) {
 	if len(asked) == 0 {
 		return
 	}
-	l.leasing = m.propose(h, c, asked...)
-	if !l.leasing {
-		for _, w := range asked {
-			m.finish(h, w, nil, throttled())
-		}
-	}
+	l.leasing = m.proposeFor(h, c, asked...)
 }
 
 // leaseApplied answers the pulls of an entry. What nobody waits for any more

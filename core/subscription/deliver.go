@@ -42,14 +42,7 @@ func (m *Machine) serveDeliver(h group.Host, w *wait, st *subscription, ls *lead
 		h.ReadIndex(w.ref)
 		return
 	}
-	if !m.propose(h, cmd, w) {
-		m.finish(h, w, nil, throttled())
-	}
-}
-
-func throttled() *model.Error {
-	return model.Reasoned(model.ResourceExhausted, model.ReasonThrottled, proposeRetry,
-		"the coordinator takes no changes at the moment; ask again")
+	m.proposeFor(h, cmd, w)
 }
 
 func (m *Machine) skipApplied(h group.Host, p *proposal, id model.SubscriptionID, out outcome) {

@@ -39,9 +39,7 @@ func (m *Machine) serveReturn(h group.Host, w *wait, st *subscription, ls *leadS
 		w.places = append(w.places, at)
 	}
 	m.hold(w)
-	if !m.propose(h, c, w) {
-		m.finish(h, w, nil, throttled())
-	}
+	m.proposeFor(h, c, w)
 }
 
 // returnApplied holds back for a while what was nacked, and answers.

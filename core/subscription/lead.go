@@ -205,6 +205,18 @@ func (m *Machine) propose(h group.Host, c command, waits ...*wait) bool {
 	return true
 }
 
+// proposeFor proposes what requests wait for; false: they were told to come again.
+func (m *Machine) proposeFor(h group.Host, c command, waits ...*wait) bool {
+	if m.propose(h, c, waits...) {
+		return true
+	}
+	for _, w := range waits {
+		m.finish(h, w, nil, model.Reasoned(model.ResourceExhausted, model.ReasonThrottled, proposeRetry,
+			"the coordinator takes no changes at the moment; ask again"))
+	}
+	return false
+}
+
 // note sees to it that Tick comes at the latest at this moment.
 func (m *Machine) note(h group.Host, at model.Mono) {
 	if at < m.lead.wakeAt {

@@ -39,9 +39,7 @@ func (m *Machine) serveMove(h group.Host, w *wait, st *subscription, req *call.M
 		c.to = append(c.to, place{to.Partition, to.Offset})
 	}
 	m.hold(w)
-	if !m.propose(h, c, w) {
-		m.finish(h, w, nil, throttled())
-	}
+	m.proposeFor(h, c, w)
 }
 
 // seekApplied: the memory of the partitions moved is void by their new fences.

@@ -61,9 +61,7 @@ func (m *Machine) serveNack(h group.Host, w *wait, st *subscription, ls *leadSub
 		return
 	}
 	m.hold(w)
-	if !m.propose(h, c, w) {
-		m.finish(h, w, nil, throttled())
-	}
+	m.proposeFor(h, c, w)
 }
 
 // serveExtend sets the deadlines of what is out, in memory: a failover starts

@@ -108,11 +108,7 @@ func toAck(req *tapedeckv1.AckRequest) *call.Ack {
 }
 
 func toExtendLease(req *tapedeckv1.ExtendLeaseRequest) (*call.ExtendLease, *model.Error) {
-	extension, err := duration("extension", req.GetExtension())
-	if err != nil {
-		return nil, err
-	}
-	offsets, deliveries, err := delivered(req.GetOffsets())
+	extension, offsets, deliveries, err := timed("extension", req.GetExtension(), req.GetOffsets())
 	if err != nil {
 		return nil, err
 	}
@@ -124,11 +120,7 @@ func toExtendLease(req *tapedeckv1.ExtendLeaseRequest) (*call.ExtendLease, *mode
 }
 
 func toNack(req *tapedeckv1.NackRequest) (*call.Nack, *model.Error) {
-	delay, err := duration("delay", req.GetDelay())
-	if err != nil {
-		return nil, err
-	}
-	offsets, deliveries, err := delivered(req.GetOffsets())
+	delay, offsets, deliveries, err := timed("delay", req.GetDelay(), req.GetOffsets())
 	if err != nil {
 		return nil, err
 	}
@@ -137,6 +129,15 @@ func toNack(req *tapedeckv1.NackRequest) (*call.Nack, *model.Error) {
 		Generation: model.Generation(req.GetGeneration()),
 		Offsets:    offsets, Deliveries: deliveries, Delay: delay,
 	}, nil
+}
+
+// timed reads what was delivered, and for how long it is held or held back.
+func timed(field string, d *durationpb.Duration, sets []*tapedeckv1.DeliveredOffsets) (
+	span time.Duration, offsets []call.PartitionOffset, deliveries []uint64, err *model.Error) {
+	if span, err = duration(field, d); err == nil {
+		offsets, deliveries, err = delivered(sets)
+	}
+	return span, offsets, deliveries, err
 }
 
 func delivered(

@@ -305,36 +305,18 @@ func (r raw) readLog(ctx context.Context, p uint32) (log checker.FinalLog, messa
 	return log, messages, nil
 }
 
-func storedIn(x *tapedeckv1.BatchRange) ([]stored, error) {
-	views, err := batch.Split(x.GetRun())
-	if err != nil {
-		return nil, err
-	}
-	var out []stored
-	for _, v := range views {
-		if v, err = batch.Parse(v); err != nil {
-			return nil, err
+func storedIn(x *tapedeckv1.BatchRange) (out []stored, err error) {
+	err = eachIn(x, func(v batch.View, i int, o model.Offset, b *batch.Message) {
+		m := stored{key: string(b.Key), LogMessage: checker.LogMessage{
+			Offset: o, Payload: payloadID(b.Payload), AppendTime: v.AppendTime(),
+			Producer: v.Producer(), Epoch: v.Epoch(), Sequence: v.Sequence() + model.Sequence(i)}}
+		if len(b.Payload) >= payloadHead {
+			m.producer = binary.BigEndian.Uint32(b.Payload)
+			m.number = binary.BigEndian.Uint64(b.Payload[4:])
 		}
-		messages, err := v.Messages(nil)
-		if err != nil {
-			return nil, err
-		}
-		for i := range messages {
-			offset := v.Base() + model.Offset(i)
-			if uint64(offset) < x.GetFrom() || uint64(offset) >= x.GetTo() {
-				continue
-			}
-			m := stored{key: string(messages[i].Key), LogMessage: checker.LogMessage{
-				Offset: offset, Payload: payloadID(messages[i].Payload), AppendTime: v.AppendTime(),
-				Producer: v.Producer(), Epoch: v.Epoch(), Sequence: v.Sequence() + model.Sequence(i)}}
-			if len(messages[i].Payload) >= payloadHead {
-				m.producer = binary.BigEndian.Uint32(messages[i].Payload)
-				m.number = binary.BigEndian.Uint64(messages[i].Payload[4:])
-			}
-			out = append(out, m)
-		}
-	}
-	return out, nil
+		out = append(out, m)
+	})
+	return out, err
 }
 
 // percentile of a list of times; 0 of an empty one.

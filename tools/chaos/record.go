@@ -73,10 +73,10 @@ func (r *recorder) invoke(client checker.ClientID, ops []checker.Op) (first int)
 }
 
 // answer ends call number i; fill completes it under the lock.
-func (r *recorder) answer(i int, e *failure, fill func(op *checker.Op)) {
+func (r *recorder) answer(i int, e *model.Error, fill func(op *checker.Op)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	out, reason := e.outcome()
+	out, reason := checker.OutcomeOf(e)
 	if reason != "" {
 		r.reasons[reason]++
 	}
@@ -92,35 +92,6 @@ func (r *recorder) complain(format string, args ...any) {
 	if r.strange == nil {
 		r.strange = fmt.Errorf(format, args...)
 	}
-}
-
-// failure is an error as a client may judge it.
-type failure struct {
-	code    model.Code
-	reason  model.Reason
-	notSent bool // no connection was made
-}
-
-// outcome says what may be concluded.
-func (f *failure) outcome() (checker.Outcome, model.Reason) {
-	switch {
-	case f == nil:
-		return checker.OutcomeOK, ""
-	case f.notSent:
-		return checker.OutcomeRefused, "NOT_SENT"
-	case f.reason == model.ReasonUnknownOutcome:
-		return checker.OutcomeUnknown, f.reason
-	}
-	switch f.code {
-	case model.InvalidArgument, model.NotFound, model.AlreadyExists, model.FailedPrecondition, model.OutOfRange,
-		model.ResourceExhausted, model.PermissionDenied, model.Unimplemented:
-		return checker.OutcomeRefused, f.reason
-	case model.Unavailable:
-		if f.reason != "" { // the broker says by it that nothing was proposed
-			return checker.OutcomeRefused, f.reason
-		}
-	}
-	return checker.OutcomeUnknown, f.reason
 }
 
 // tap records one client's calls.
@@ -160,14 +131,18 @@ func (t *tap) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	res, err := t.next.RoundTrip(sent)
 	if err != nil {
+		lost := &model.Error{Code: model.Unknown}
 		var dial *net.OpError
-		end(nil, &failure{code: model.Unknown, notSent: errors.As(err, &dial) && dial.Op == "dial"})
+		if errors.As(err, &dial) && dial.Op == "dial" { // no connection was made
+			lost = &model.Error{Code: model.Unavailable, Reason: "NOT_SENT"}
+		}
+		end(nil, lost)
 		return nil, err
 	}
 	answer, err := io.ReadAll(res.Body)
 	_ = res.Body.Close()
 	if err != nil {
-		end(nil, &failure{code: model.Unknown})
+		end(nil, &model.Error{Code: model.Unknown})
 		return nil, err
 	}
 	res.Body = io.NopCloser(bytes.NewReader(answer))
@@ -184,44 +159,44 @@ var codes = []string{"ok", "canceled", "unknown", "invalid_argument", "deadline_
 	"already_exists", "permission_denied", "resource_exhausted", "failed_precondition", "aborted", "out_of_range",
 	"unimplemented", "internal", "unavailable", "data_loss", "unauthenticated"}
 
-func readFailure(answer []byte) *failure {
+func readFailure(answer []byte) *model.Error {
 	var e struct {
 		Code    string
 		Details []struct{ Type, Value string }
 	}
-	f := &failure{code: model.Unknown}
+	f := &model.Error{Code: model.Unknown}
 	if json.Unmarshal(answer, &e) != nil {
 		return f
 	}
 	if i := slices.Index(codes, e.Code); i > 0 {
-		f.code = model.Code(i)
+		f.Code = model.Code(i)
 	}
 	for _, d := range e.Details {
 		var info errdetails.ErrorInfo
 		raw, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(d.Value, "="))
 		if d.Type == "google.rpc.ErrorInfo" && err == nil && proto.Unmarshal(raw, &info) == nil {
-			f.reason = model.Reason(info.GetReason())
+			f.Reason = model.Reason(info.GetReason())
 		}
 	}
 	return f
 }
 
-func statusFailure(s *status.Status) *failure {
+func statusFailure(s *status.Status) *model.Error {
 	if s == nil || s.GetCode() == 0 {
 		return nil
 	}
-	f := &failure{code: model.Code(s.GetCode())}
+	f := &model.Error{Code: model.Code(s.GetCode())}
 	for _, d := range s.GetDetails() {
 		var info errdetails.ErrorInfo
 		if d.UnmarshalTo(&info) == nil {
-			f.reason = model.Reason(info.GetReason())
+			f.Reason = model.Reason(info.GetReason())
 		}
 	}
 	return f
 }
 
 // ending notes how a call ended: by an answer, or not.
-type ending func(answer []byte, e *failure)
+type ending func(answer []byte, e *model.Error)
 
 // notes say how each procedure is noted. Those that no checker judges are missing.
 var notes = map[string]func(t *tap, body []byte) (ending, error){
@@ -250,12 +225,12 @@ func one[R any, M interface {
 	proto.Message
 }](t *tap, op checker.Op, fill func(op *checker.Op, answer M)) ending {
 	i := t.r.invoke(t.id, []checker.Op{op})
-	return func(answer []byte, e *failure) {
+	return func(answer []byte, e *model.Error) {
 		var res R
 		if e == nil {
 			if err := proto.Unmarshal(answer, M(&res)); err != nil {
 				t.r.complain("an answer cannot be read: %v", err)
-				e = &failure{code: model.Unknown}
+				e = &model.Error{Code: model.Unknown}
 			}
 		}
 		t.r.answer(i, e, func(op *checker.Op) { fill(op, &res) })
@@ -289,34 +264,38 @@ func (t *tap) publish(body []byte) (ending, error) {
 }
 
 // messagesOf lists the messages of [from, to) in a run.
-func messagesOf(x *tapedeckv1.BatchRange, partition model.Partition) ([]checker.Message, error) {
+func messagesOf(x *tapedeckv1.BatchRange, partition model.Partition) (out []checker.Message, err error) {
+	err = eachIn(x, func(v batch.View, i int, o model.Offset, b *batch.Message) {
+		m := checker.Message{Partition: partition, Offset: o, Payload: payloadID(b.Payload), AppendTime: v.AppendTime()}
+		if uint64(o) == x.GetFrom() {
+			m.Attempt = x.GetAttempt()
+		}
+		out = append(out, m)
+	})
+	return out, err
+}
+
+// eachIn gives each message of [from, to) in a run: its batch and place therein, its offset.
+func eachIn(x *tapedeckv1.BatchRange, do func(batch.View, int, model.Offset, *batch.Message)) error {
 	views, err := batch.Split(x.GetRun())
 	if err != nil {
-		return nil, err
+		return err
 	}
-	var out []checker.Message
 	for _, v := range views {
 		if v, err = batch.Parse(v); err != nil {
-			return nil, err
+			return err
 		}
 		messages, err := v.Messages(nil)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		for i := range messages {
-			o := v.Base() + model.Offset(i)
-			if uint64(o) < x.GetFrom() || uint64(o) >= x.GetTo() {
-				continue
+			if o := v.Base() + model.Offset(i); uint64(o) >= x.GetFrom() && uint64(o) < x.GetTo() {
+				do(v, i, o, &messages[i])
 			}
-			m := checker.Message{Partition: partition, Offset: o, Payload: payloadID(messages[i].Payload),
-				AppendTime: v.AppendTime()}
-			if uint64(o) == x.GetFrom() {
-				m.Attempt = x.GetAttempt()
-			}
-			out = append(out, m)
 		}
 	}
-	return out, nil
+	return nil
 }
 
 // ranged adds the messages of ranges to a list.

@@ -22,12 +22,12 @@ func (t *tap) ack(body []byte) (ending, error) {
 	}
 	count := len(ops)
 	first := t.r.invoke(t.id, ops)
-	return func(answer []byte, e *failure) {
+	return func(answer []byte, e *model.Error) {
 		var res tapedeckv1.AckResponse
 		if e == nil {
 			if err := proto.Unmarshal(answer, &res); err != nil || len(res.GetResults()) != count {
 				t.r.complain("an ack of %d partitions was answered with %d results (%v)", count, len(res.GetResults()), err)
-				e = &failure{code: model.Unknown}
+				e = &model.Error{Code: model.Unknown}
 			}
 		}
 		for k := range count {

@@ -9,7 +9,7 @@ failed=
 for file in $(git ls-files '*_test.go' | xargs grep -l '^func Fuzz'); do
 	for target in $(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' "$file"); do
 		echo "== $(dirname "$file") $target"
-		"$go" test "./$(dirname "$file")" -run '^$' -fuzz "^$target\$" -fuzztime "$time" ||
+		"$go" test "./$(dirname "$file")" -run '^$' -fuzz "^$target\$" -fuzztime "$time" -fuzzminimizetime 20x ||
 			failed="$failed $(dirname "$file").$target"
 	done
 done

@@ -84,6 +84,20 @@ func (s *Shard) carry(m *member) {
 	}
 }
 
+// giveUpStranded ends a change whose leader is no more, at the replica that it
+// was to add: those who could have led went with their folders, this one has
+// nothing of the group yet, and so cannot have been made a voter. One that has
+// something stays: it may be the only copy left.
+func (s *Shard) giveUpStranded(m *member) {
+	g := m.r.Group()
+	if g.Change.ID == 0 || g.Change.Add.ID != m.r.Self() || m.r.Applied() != 0 || m.id == model.MetaGroup ||
+		s.now.Mono < m.reportAt || !g.Stranded(s.Nodes()) {
+		return
+	}
+	m.reportAt = s.now.Mono.Add(reportEvery)
+	s.askMeta(&call.ReportChange{Group: m.id, Change: g.Change.ID, GivenUp: true})
+}
+
 // folderGone says that the folder a replica was to be made in is not its node's
 // any more: the node came back with another one, or left.
 func (s *Shard) folderGone(r model.Replica) bool {

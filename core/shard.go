@@ -247,6 +247,7 @@ func (s *Shard) tick() {
 		}
 		m.alarm = model.Never
 		m.r.Tick()
+		s.giveUpStranded(m)
 		if now >= m.wakeAt {
 			m.wakeAt = model.Never
 			m.machine.Tick(m)

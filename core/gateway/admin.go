@@ -78,7 +78,7 @@ func (g *Gateway) describePartition(st *call.PartitionStatus, p model.Partition,
 	if !ok {
 		return
 	}
-	st.AtRisk = gr.Change.ID != 0 && gr.Change.Remove != 0
+	st.AtRisk = gr.Change.ID != 0 && gr.Change.Remove != 0 || gr.Lost(g.h.Catalog().Nodes())
 	for _, r := range gr.Replicas {
 		st.Replicas = append(st.Replicas, r.Node)
 		st.AtRisk = st.AtRisk || !g.h.Reachable(r.Node)

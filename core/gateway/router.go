@@ -237,9 +237,19 @@ func (g *Gateway) giveUp(a *ask) {
 	case a.last != nil && a.last.Code == model.Unavailable: // STALE_MAP, or a leader that says why not
 		g.finish(a, nil, a.last)
 	default:
-		g.finish(a, nil, model.Reasoned(model.Unavailable, model.ReasonNoLeader, 200*time.Millisecond,
-			"group %d has no leader that answers; waited %v", a.group, g.h.Now().Sub(a.started)))
+		g.finish(a, nil, g.noLeader(a))
 	}
+}
+
+// noLeader says that nobody answers for a group, and if nobody ever will, why.
+func (g *Gateway) noLeader(a *ask) *model.Error {
+	if cat := g.h.Catalog(); cat != nil {
+		if gr, ok := cat.Group(a.group); ok && gr.Lost(cat.Nodes()) {
+			return model.Reasoned(model.Unavailable, model.ReasonNoLeader, 200*time.Millisecond, "%s", model.LostText(cat, gr))
+		}
+	}
+	return model.Reasoned(model.Unavailable, model.ReasonNoLeader, 200*time.Millisecond,
+		"group %d has no leader that answers; waited %v", a.group, g.h.Now().Sub(a.started))
 }
 
 func readOnly(req call.Request) bool {

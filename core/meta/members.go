@@ -58,12 +58,23 @@ func (s *state) startChange(g *model.Group, add model.Replica, remove model.Repl
 	s.putGroup(&n)
 }
 
+// lost is the refusal of what would change the members of a lost group.
+func (s *state) lost(g *model.Group) *model.Error {
+	if !g.Lost(s.nodes) {
+		return nil
+	}
+	return model.Errorf(model.FailedPrecondition, "%s", model.LostText(s, g))
+}
+
 // startNeeds begins what groups need: replicas of folders that are gone are
-// replaced, those on draining nodes move, and meta leaves nodes that leave.
+// replaced, those on draining nodes move, and meta leaves nodes that leave. Of a
+// group that nobody can lead any more nothing is begun, since nobody could ever
+// report the end: it stays as it is, without a leader, for its folder to come
+// back or its topic to be deleted.
 func (s *state) startNeeds() {
 	load := s.load()
 	for _, g := range s.groups {
-		if g.Change.ID == 0 {
+		if g.Change.ID == 0 && (g.Kind == model.GroupMeta || !g.Lost(s.nodes)) {
 			s.startNeed(g, load)
 		}
 	}
@@ -210,6 +221,11 @@ func (s *state) removeNode(r *call.RemoveNode) *model.Error {
 		return nodeNotFound(r.Node)
 	}
 	for _, g := range s.groups {
+		if err := s.lost(g); err != nil && holds(g, r.Node) {
+			return err // draining it would wait for ever
+		}
+	}
+	for _, g := range s.groups {
 		if g.Kind != model.GroupMeta && holds(g, r.Node) {
 			return model.Errorf(model.FailedPrecondition,
 				"node %q still holds replicas; drain it first and wait until it is empty", r.Node)
@@ -242,7 +258,7 @@ func (s *state) rebuildNode(r *call.RebuildNode) *model.Error {
 	}
 	for _, g := range s.groups {
 		for _, m := range g.Replicas {
-			if m.Node == n.ID && len(g.Replicas) > 1 {
+			if m.Node == n.ID && len(g.Replicas) > 1 && !g.Lost(s.nodes) {
 				s.startChange(g, model.Replica{Node: n.ID, Disk: n.Disk, Learner: m.Learner}, m.ID)
 				break
 			}
@@ -272,6 +288,9 @@ func (s *state) movePartition(r *call.MovePartition) *model.Error {
 	}
 	if holds(g, to.ID) {
 		return model.Errorf(model.FailedPrecondition, "node %q holds a replica of partition %d already", to.ID, r.Partition)
+	}
+	if err := s.lost(g); err != nil {
+		return err
 	}
 	for _, m := range g.Replicas {
 		if m.Node == r.From {

@@ -1,6 +1,9 @@
 package model
 
 import (
+	"cmp"
+	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -184,6 +187,68 @@ func (g *Group) On(n NodeID, d DiskID) (Replica, bool) {
 		return a, true
 	}
 	return Replica{}, false
+}
+
+// Lost says that no membership this group can be in has a majority of its voters
+// on data folders that are still their nodes': it has no leader and will have
+// none, so none of its changes can be carried out, unless such a folder comes
+// back. A group of one replica is lost with one folder. nodes are the catalog's,
+// by name.
+func (g *Group) Lost(nodes []*Node) bool {
+	adds := g.Change.ID != 0 && g.Change.Add.ID != 0 && !g.Change.Add.Learner
+	return g.Stranded(nodes) && !(adds && g.canLead(nodes, true, false)) &&
+		!(adds && g.Change.Remove != 0 && g.canLead(nodes, true, true))
+}
+
+// Stranded says the same of the memberships without the replica that is being
+// added: if that one is no voter yet, it never will be.
+func (g *Group) Stranded(nodes []*Node) bool {
+	removes := g.Change.ID != 0 && g.Change.Remove != 0
+	return !g.canLead(nodes, false, false) && !(removes && g.canLead(nodes, false, true))
+}
+
+// canLead says that a majority of the voters can be there, in a membership with
+// the replica that is being added or without, and likewise with the one removed.
+func (g *Group) canLead(nodes []*Node, added, removed bool) bool {
+	voters, there := 0, 0
+	count := func(r Replica) {
+		voters++
+		if !folderGone(nodes, r) {
+			there++
+		}
+	}
+	for _, r := range g.Replicas {
+		if !r.Learner && !(removed && r.ID == g.Change.Remove) && !(added && r.ID == g.Change.Add.ID) {
+			count(r)
+		}
+	}
+	if added {
+		count(g.Change.Add)
+	}
+	return there > voters/2
+}
+
+// folderGone says that a replica's node is known with another data folder.
+func folderGone(nodes []*Node, r Replica) bool {
+	i, ok := slices.BinarySearchFunc(nodes, r.Node, func(n *Node, id NodeID) int { return cmp.Compare(n.ID, id) })
+	return ok && nodes[i].Disk != r.Disk
+}
+
+// LostText says of a lost group what is lost, with which nodes' folders, and what
+// a person can do.
+func LostText(c Catalog, g *Group) string {
+	what := fmt.Sprintf("group %d", g.ID)
+	if t, ok := c.TopicByID(g.Topic); ok && g.Kind == GroupPartition {
+		what = fmt.Sprintf("partition %d of topic %q", g.Partition, t.Name)
+	}
+	var nodes []string
+	for _, r := range g.Replicas {
+		if folderGone(c.Nodes(), r) {
+			nodes = append(nodes, string(r.Node))
+		}
+	}
+	return fmt.Sprintf("%s is lost: its replicas were in data folders that nodes %s have no more, and too few are left; "+
+		"start the node with its old folder, or delete the topic", what, strings.Join(nodes, ", "))
 }
 
 // Replica is one member of a group. It belongs to a data folder, not only to a

@@ -108,6 +108,29 @@ func TestDocumentedSessions(t *testing.T) {
 	}
 }
 
+// What the documents tell to type is understood, at least.
+func TestDocumentedCommandsAreUnderstood(t *testing.T) {
+	understood := 0
+	for _, file := range []string{"README.md", "docs/curl.md"} {
+		for _, x := range steps(t, file, "") {
+			for line := range strings.Lines(strings.ReplaceAll(x.commands, "\\\n", "")) {
+				line, _, _ = strings.Cut(line, "#")
+				_, command, ok := strings.Cut("\n"+line[strings.LastIndex(line, "|")+1:], "tapedeck ")
+				if !ok {
+					continue
+				}
+				if _, err := parsed(t, strings.Fields(command)...); err != nil {
+					t.Errorf("%s:%d: tapedeck %s: %v", file, x.line, command, err)
+				}
+				understood++
+			}
+		}
+	}
+	if understood < 10 {
+		t.Errorf("only %d commands were found", understood)
+	}
+}
+
 // checkSteps holds what a session printed to what the document says; it counts the
 // steps for which it says something.
 func checkSteps(t *testing.T, file string, all []step, out string) (shown int) {

@@ -75,6 +75,7 @@ type judge struct {
 	subs      []*sub
 	fences    map[fenceKey][]fence
 	fenceKeys []fenceKey // in order of first mention
+	snapshots map[snapshotKey]map[model.Partition]model.Offset
 }
 
 type topic struct {
@@ -122,6 +123,7 @@ func newJudge(h *History, final *Final) *judge {
 		partIndex: map[partKey]*part{},
 		subIndex:  map[string]*sub{},
 		fences:    map[fenceKey][]fence{},
+		snapshots: map[snapshotKey]map[model.Partition]model.Offset{},
 	}
 	for i, name := range order {
 		j.verdicts = append(j.verdicts, Verdict{Name: name})

@@ -144,6 +144,16 @@ var correct = map[string]func() *book{
 		b.final.Drained = true
 		return b
 	},
+	"back to a snapshot": func() *book {
+		b := filled()
+		b.pull(span{1000, 1010}, "m1", 1, 0, 6)
+		b.ack(span{1020, 1030}, "m1", 1, 4)
+		b.describe(span{1040, 1050}, 4, 0).Describe.Snapshot = "a"
+		b.ack(span{1060, 1070}, "m1", 1, 6)
+		b.seek(span{1080, 1090}, TargetSnapshot, 4, 2).Seek.Snapshot = "a"
+		b.pull(span{1100, 1110}, "m1", 2, 4, 6)
+		return b
+	},
 	"publish of unknown outcome happened": func() *book {
 		b := filled()
 		b.publish(span{300, Open}, "k", 110, 0)

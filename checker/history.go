@@ -141,6 +141,7 @@ type (
 		To           Target            `json:"to"`
 		Time         model.Wall        `json:"time,omitempty"`       // with TargetTime
 		Offsets      []Cursor          `json:"offsets,omitempty"`    // with TargetOffsets
+		Snapshot     string            `json:"snapshot,omitempty"`   // with TargetSnapshot
 		Partitions   []model.Partition `json:"partitions,omitempty"` // empty: all
 
 		Generation model.Generation `json:"generation,omitempty"`
@@ -152,9 +153,11 @@ type (
 		Offset    model.Offset    `json:"offset"`
 	}
 
-	// Describe reads a subscription's state, freshly.
+	// Describe reads a subscription's state, freshly. With Snapshot it tells the
+	// cursors alone, and keeps them under that name.
 	Describe struct {
 		Subscription string              `json:"subscription"`
+		Snapshot     string              `json:"snapshot,omitempty"`
 		Partitions   []SubscriptionState `json:"partitions,omitempty"`
 	}
 	// SubscriptionState is one partition's share of a Describe.

@@ -225,6 +225,14 @@ var planted = []struct {
 		b.final.Drained = true
 		return b
 	}},
+	{SeekWrong, "to a snapshot", func() *book {
+		b := filled()
+		b.pull(span{1000, 1010}, "m1", 1, 0, 6)
+		b.ack(span{1020, 1030}, "m1", 1, 4)
+		b.describe(span{1040, 1050}, 4, 0).Describe.Snapshot = "a"
+		b.seek(span{1060, 1070}, TargetSnapshot, 3, 2).Seek.Snapshot = "a"
+		return b
+	}},
 	{TwoOwners, "in one generation", func() *book {
 		b := filled()
 		b.pull(span{1000, 1010}, "m1", 1, 0, 6)

@@ -6,6 +6,9 @@ import (
 	"github.com/tapedeck/tapedeck/core/model"
 )
 
+// snapshotKey names what a subscription's cursors were kept under.
+type snapshotKey struct{ subscription, name string }
+
 // judgeSeeks: a seek puts each cursor where its target says.
 func (j *judge) judgeSeeks() {
 	for i := range j.h.Ops {
@@ -43,6 +46,13 @@ func (j *judge) judgeSeek(i int32, op *Op, p *part, c Cursor, asked map[model.Pa
 	case TargetOffsets:
 		if want, there := asked[c.Partition]; there && c.Offset != want && want >= start {
 			j.fail(SeekWrong, ops, "%s: a seek to offset %d went to %d", p.name, want, c.Offset)
+		}
+	case TargetSnapshot:
+		// Of partitions that were not there yet, the start.
+		at, told := j.snapshots[snapshotKey{op.Seek.Subscription, op.Seek.Snapshot}]
+		if want := at[c.Partition]; told && c.Offset != want {
+			j.fail(SeekWrong, ops, "%s: a seek to snapshot %q went to %d, the cursor was %d when it was taken",
+				p.name, op.Seek.Snapshot, c.Offset, want)
 		}
 	case TargetTime:
 		j.judgeSeekTime(i, op, p, c.Offset)

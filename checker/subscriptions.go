@@ -189,11 +189,18 @@ func (j *judge) readAck(i int32, op *Op) {
 }
 
 func (j *judge) readDescribe(i int32, op *Op) {
+	at := map[model.Partition]model.Offset{}
 	for _, st := range op.Describe.Partitions {
 		sp := j.subPart(op.Describe.Subscription, st.Partition)
-		sp.log.watermark(i, op, st.HighWatermark, true)
+		at[st.Partition] = st.Cursor
+		if op.Describe.Snapshot == "" {
+			sp.log.watermark(i, op, st.HighWatermark, true)
+		}
 		sp.events = append(sp.events, subEvent{call: op.Call, by: op.Return, low: st.Cursor, high: st.Cursor,
 			generation: st.Generation, op: i, kind: eventDescribe})
+	}
+	if op.Describe.Snapshot != "" {
+		j.snapshots[snapshotKey{op.Describe.Subscription, op.Describe.Snapshot}] = at
 	}
 }
 

@@ -162,6 +162,33 @@ func (c *Client) Seek(ctx context.Context, r *tapedeckv1.SeekRequest) (*tapedeck
 	})
 }
 
+// CreateSnapshot keeps a subscription's cursors under a name, to seek to.
+func (c *Client) CreateSnapshot(ctx context.Context, subscription, name string) (*tapedeckv1.Snapshot, error) {
+	resp, err := do(ctx, c, session.Route{},
+		func(ctx context.Context, n *node) (*tapedeckv1.CreateSnapshotResponse, error) {
+			return n.admin.CreateSnapshot(ctx, &tapedeckv1.CreateSnapshotRequest{Subscription: subscription, Name: name})
+		})
+	return resp.GetSnapshot(), err
+}
+
+// ListSnapshots lists a subscription's snapshots by name.
+func (c *Client) ListSnapshots(ctx context.Context, subscription string) ([]*tapedeckv1.Snapshot, error) {
+	resp, err := do(ctx, c, session.Route{},
+		func(ctx context.Context, n *node) (*tapedeckv1.ListSnapshotsResponse, error) {
+			return n.admin.ListSnapshots(ctx, &tapedeckv1.ListSnapshotsRequest{Subscription: subscription})
+		})
+	return resp.GetSnapshots(), err
+}
+
+// DeleteSnapshot forgets a snapshot.
+func (c *Client) DeleteSnapshot(ctx context.Context, subscription, name string) error {
+	_, err := do(ctx, c, session.Route{},
+		func(ctx context.Context, n *node) (*tapedeckv1.DeleteSnapshotResponse, error) {
+			return n.admin.DeleteSnapshot(ctx, &tapedeckv1.DeleteSnapshotRequest{Subscription: subscription, Name: name})
+		})
+	return err
+}
+
 // GetCluster describes nodes and groups as the node asked knows them.
 func (c *Client) GetCluster(ctx context.Context) (*tapedeckv1.GetClusterResponse, error) {
 	return do(ctx, c, session.Route{}, func(ctx context.Context, n *node) (*tapedeckv1.GetClusterResponse, error) {

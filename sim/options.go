@@ -106,6 +106,7 @@ type LoadOptions struct {
 	Readers       int // fetching without a subscription
 	Seekers       int // rewinding subscriptions
 	Describers    int // reading cursors
+	Keepers       int // taking snapshots of cursors and seeking back to them
 	Rivals        int // pairs of producers that fence each other, per topic
 	Payload       int // bytes at most
 	Session       time.Duration
@@ -161,6 +162,7 @@ func FromSeed(seed uint64) Options {
 	drawFaults(s, &o)
 	drawLoad(s, &o)
 	o.Load.Rivals = pick(newStream(seed, "options rivals"), 0, 0, 0, 1)
+	o.Load.Keepers = pick(newStream(seed, "options keepers"), 0, 0, 1)
 	drawFilters(newStream(seed, "options filters"), &o)
 	drawHarm(newStream(seed, "options harm"), &o)
 	drawOperator(newStream(seed, "options operator"), &o)

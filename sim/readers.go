@@ -85,6 +85,40 @@ func (r *run) startSeeker(ref string, t TopicOptions, every time.Duration) {
 	})
 }
 
+// startKeeper takes snapshots of a subscription's cursors, seeks back to them, and
+// deletes them.
+func (r *run) startKeeper(ref string, every time.Duration) {
+	c := r.newClient("keeper." + ref)
+	var names []string // that were taken, and not deleted
+	taken := 0
+	c.repeat(every, func() {
+		switch k := c.rand.IntN(4); {
+		case k == 0 && len(names) > 0:
+			name := names[0]
+			names = names[1:]
+			c.ask(&call.Snapshot{Subscription: ref, Name: name, Forget: true}, 3*time.Second,
+				func(call.ClientResult, *model.Error) {})
+		case k == 1 && len(names) > 0:
+			q := &call.Seek{Subscription: ref, To: model.Start{Kind: model.StartSnapshot},
+				Snapshot: names[c.rand.IntN(len(names))]}
+			c.ask(q, 3*time.Second, func(_ call.ClientResult, err *model.Error) {
+				if err == nil {
+					r.probe("seek to a snapshot")
+				}
+			})
+		default:
+			taken++
+			name := fmt.Sprintf("at-%d", taken)
+			c.ask(&call.Snapshot{Subscription: ref, Name: name}, 3*time.Second,
+				func(_ call.ClientResult, err *model.Error) {
+					if err == nil {
+						names = append(names, name)
+					}
+				})
+		}
+	})
+}
+
 // startDescriber reads cursors and topics freshly.
 func (r *run) startDescriber(ref, topic string, every time.Duration) {
 	c := r.newClient("describer." + ref)

@@ -45,6 +45,10 @@ func (r *recorder) invoke(client checker.ClientID, c call.Client, partitions uin
 		return r.seek(client, c)
 	case *call.GetSubscription:
 		return r.describe(client, c)
+	case *call.Snapshot:
+		if !c.Forget {
+			return r.snapshot(client, c)
+		}
 	case *call.GetTopic:
 		return r.describeTopic(client, c)
 	case *call.OpenProducerCall:
@@ -235,7 +239,7 @@ func cursors(list []call.PartitionOffset) []checker.Cursor {
 
 func (r *recorder) seek(client checker.ClientID, c *call.Seek) answer {
 	i := r.begin(client, checker.Op{Seek: &checker.Seek{Subscription: c.Subscription, To: target(c.To.Kind),
-		Time: c.To.Time, Offsets: cursors(c.Offsets), Partitions: slices.Clone(c.Partitions)}})
+		Time: c.To.Time, Offsets: cursors(c.Offsets), Snapshot: c.Snapshot, Partitions: slices.Clone(c.Partitions)}})
 	return func(result call.ClientResult, err *model.Error) {
 		if op, ok := r.end(i, err); ok {
 			res := result.(*call.SeekResult)
@@ -257,6 +261,20 @@ func (r *recorder) describe(client checker.ClientID, c *call.GetSubscription) an
 					Partition: p.Partition, Cursor: p.Cursor, Generation: p.Fence, HighWatermark: p.HighWatermark,
 					LogStart: p.LogStart, Lag: p.Lag})
 			}
+		}
+	}
+}
+
+func (r *recorder) snapshot(client checker.ClientID, c *call.Snapshot) answer {
+	i := r.begin(client, checker.Op{Describe: &checker.Describe{Subscription: c.Subscription, Snapshot: c.Name}})
+	return func(result call.ClientResult, err *model.Error) {
+		op, ok := r.end(i, err)
+		if !ok {
+			return
+		}
+		for _, p := range result.(*call.SnapshotsResult).Snapshots[0].Cursors {
+			op.Describe.Partitions = append(op.Describe.Partitions,
+				checker.SubscriptionState{Partition: p.Partition, Cursor: p.Offset})
 		}
 	}
 }

@@ -280,6 +280,9 @@ func (r *run) startLoad() {
 			for range l.Seekers {
 				r.startSeeker(ref, t, 5*time.Second)
 			}
+			for range l.Keepers {
+				r.startKeeper(ref, 4*time.Second)
+			}
 			for range l.Describers {
 				r.startDescriber(ref, t.Name, every)
 			}

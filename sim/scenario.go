@@ -51,6 +51,7 @@ func init() {
 		"heartbeat": (*scenario).heartbeat,
 		"seek":      (*scenario).seek,
 		"leave":     (*scenario).leave,
+		"snapshot":  (*scenario).snapshot,
 		"describe":  (*scenario).describe,
 		"mark":      (*scenario).mark,
 		"await":     (*scenario).await,

@@ -254,12 +254,15 @@ func (s *scenario) heartbeat(c *command) {
 	}
 }
 
-// seek REF to=earliest|latest|time:MARK|offsets:P@O,… [partitions=0,1]
+// seek REF to=earliest|latest|time:MARK|offsets:P@O,…|snapshot:NAME
+// [partitions=0,1]
 func (s *scenario) seek(c *command) {
 	q := &call.Seek{Subscription: c.arg("topic/name")}
 	to := c.str("to", "")
 	if list, ok := strings.CutPrefix(to, "offsets:"); ok {
 		q.To.Kind, q.Offsets = model.StartOffsets, places(c, list)
+	} else if name, ok := strings.CutPrefix(to, "snapshot:"); ok {
+		q.To.Kind, q.Snapshot = model.StartSnapshot, name
 	} else {
 		q.To = s.place(c, to)
 	}
@@ -281,6 +284,31 @@ func (s *scenario) seek(c *command) {
 	s.print("generation %d", r.Generation)
 	for _, p := range r.Cursors {
 		s.print("%d cursor %d", p.Partition, p.Offset)
+	}
+}
+
+// snapshot create|delete|list REF [NAME] prints the snapshots it is about.
+func (s *scenario) snapshot(c *command) {
+	var q call.Client
+	switch what, ref := c.arg("create, delete or list"), c.arg("topic/name"); what {
+	case "create", "delete":
+		q = &call.Snapshot{Subscription: ref, Name: c.arg("name"), Forget: what == "delete"}
+	case "list":
+		q = &call.ListSnapshots{Subscription: ref}
+	default:
+		c.fail("%q is none of create, delete, list", what)
+	}
+	result, err := s.askNow(s.client(c, "c1"), q, c.duration("timeout", 5*time.Second))
+	if err != nil {
+		s.print("%s", failure(err))
+		return
+	}
+	for _, k := range result.(*call.SnapshotsResult).Snapshots {
+		at := make([]string, 0, len(k.Cursors))
+		for _, p := range k.Cursors {
+			at = append(at, fmt.Sprintf("%d@%d", p.Partition, p.Offset))
+		}
+		s.print("%s %s", k.Name, strings.Join(at, ","))
 	}
 }
 

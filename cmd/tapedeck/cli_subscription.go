@@ -26,6 +26,7 @@ type subscriptionCommands struct {
 	Update   subscriptionUpdateCmd `cmd:"" help:"Change a subscription's settings."`
 	Delete   subscriptionDeleteCmd `cmd:"" help:"Delete a subscription and its cursors for good."`
 	Seek     subscriptionSeekCmd   `cmd:"" help:"Move a subscription's cursors: replay, or skip."`
+	Snapshot snapshotCommands      `cmd:"" help:"Keep cursors by name, to seek back to."`
 }
 
 type subscriptionCreateCmd struct {
@@ -245,14 +246,25 @@ func (c *subscriptionDeleteCmd) Run(ctx context.Context, std *stdio) error {
 type subscriptionSeekCmd struct {
 	clientFlags
 	Ref        string   `arg:"" name:"topic/name" help:"The subscription."`
-	Target     string   `arg:"" help:"${seek_help}"`
+	Target     string   `arg:"" optional:"" help:"${seek_help}"`
+	Snapshot   string   `help:"Where the cursors were when this snapshot was taken." placeholder:"NAME"`
 	Partitions []uint32 `help:"Only these partitions." placeholder:"N"`
 }
 
 // Run moves the cursors.
 func (c *subscriptionSeekCmd) Run(ctx context.Context, std *stdio) error {
 	return c.with(ctx, std, func(ctx context.Context, cl *client.Client, p *printer) error {
-		resp, err := seek(ctx, cl, c.Ref, c.Target, c.Partitions)
+		if (c.Target == "") == (c.Snapshot == "") {
+			return errors.New("give either where to seek to or --snapshot")
+		}
+		var resp *tapedeckv1.SeekResponse
+		var err error
+		if c.Snapshot != "" {
+			resp, err = cl.Seek(ctx, &tapedeckv1.SeekRequest{Subscription: c.Ref, Partitions: c.Partitions,
+				Target: &tapedeckv1.SeekRequest_Snapshot{Snapshot: c.Snapshot}})
+		} else {
+			resp, err = seek(ctx, cl, c.Ref, c.Target, c.Partitions)
+		}
 		if err != nil {
 			return err
 		}

@@ -53,6 +53,8 @@ var makers = func() (m [256]func() message) {
 		func() message { return &MoveCursors{} }, func() message { return &Moved{} },
 		func() message { return &Leave{} }, func() message { return &Heartbeat{} },
 		func() message { return &Describe{} }, func() message { return &Description{} },
+		func() message { return &KeepCursors{} }, func() message { return &ListCursors{} },
+		func() message { return &KeptCursors{} },
 		func() message { return &NackCursors{} }, func() message { return &ExtendLeases{} },
 		func() message { return &CreateTopic{} }, func() message { return &UpdateTopic{} },
 		func() message { return &DeleteTopic{} }, func() message { return &CreateSubscription{} },

@@ -117,14 +117,21 @@ type ExtendLeases struct {
 }
 
 // MoveCursors is a seek whose places are resolved. Offsets must lie in
-// [log start, high watermark] as read freshly by the gateway.
+// [log start, high watermark] as read freshly by the gateway. With a snapshot's
+// name the cursors go where they were then, those of the partitions in Only or,
+// if it is empty, of all.
 type MoveCursors struct {
 	Target
-	To []PartitionOffset
+	To       []PartitionOffset
+	Snapshot string
+	Only     []model.Partition
 }
 
-// Moved answers MoveCursors.
-type Moved struct{ Generation model.Generation }
+// Moved answers MoveCursors; To is where the cursors are now.
+type Moved struct {
+	Generation model.Generation
+	To         []PartitionOffset
+}
 
 // Leave ends a member's session at once.
 type Leave struct {
@@ -268,10 +275,15 @@ func codeDelivery(c *wire.Codec, d *uint64) { wire.Uint(c, d) }
 func (m *MoveCursors) Code(c *wire.Codec) {
 	m.code(c)
 	wire.Slice(c, &m.To, codePartitionOffset)
+	wire.String(c, &m.Snapshot)
+	wire.Slice(c, &m.Only, func(c *wire.Codec, p *model.Partition) { wire.Uint(c, p) })
 }
 
 // Code implements wire.Coder.
-func (m *Moved) Code(c *wire.Codec) { wire.Uint(c, &m.Generation) }
+func (m *Moved) Code(c *wire.Codec) {
+	wire.Uint(c, &m.Generation)
+	wire.Slice(c, &m.To, codePartitionOffset)
+}
 
 // Code implements wire.Coder.
 func (m *Leave) Code(c *wire.Codec) {

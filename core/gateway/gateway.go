@@ -108,6 +108,10 @@ func (g *Gateway) dispatch(rq *request, c call.Client) {
 		g.getSubscription(rq, c)
 	case *call.ListSubscriptions:
 		g.listSubscriptions(rq, c)
+	case *call.Snapshot:
+		g.snapshot(rq, c)
+	case *call.ListSnapshots:
+		g.listSnapshots(rq, c)
 	case *call.GetCluster:
 		g.getCluster(rq)
 	case *call.Nack:

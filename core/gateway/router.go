@@ -182,6 +182,8 @@ func fits(req call.Request, resp call.Response) (ok bool) {
 		_, ok = resp.(*call.Acked)
 	case *call.MoveCursors:
 		_, ok = resp.(*call.Moved)
+	case *call.KeepCursors, *call.ListCursors:
+		_, ok = resp.(*call.KeptCursors)
 	case *call.Describe:
 		_, ok = resp.(*call.Description)
 	case *call.OpenProducer:
@@ -254,7 +256,7 @@ func (g *Gateway) noLeader(a *ask) *model.Error {
 
 func readOnly(req call.Request) bool {
 	switch req.(type) {
-	case *call.Read, *call.Locate, *call.Describe, *call.Barrier:
+	case *call.Read, *call.Locate, *call.Describe, *call.ListCursors, *call.Barrier:
 		return true
 	}
 	return false

@@ -161,8 +161,6 @@ func (g *Gateway) seek(rq *request, c *call.Seek) {
 	_, _, err := model.SplitRef("subscription", c.Subscription)
 	switch sorted := slices.Sorted(slices.Values(parts)); {
 	case err != nil:
-	case c.To.Kind == model.StartSnapshot:
-		err = model.Errorf(model.Unimplemented, "seeking to a snapshot of cursors is not served by this version")
 	case c.To.Kind == model.StartOffsets && len(parts) == 0:
 		err = model.Invalid("offsets", "names no partition")
 	case len(slices.Compact(sorted)) != len(parts):
@@ -170,6 +168,10 @@ func (g *Gateway) seek(rq *request, c *call.Seek) {
 	}
 	if err != nil {
 		g.reply(rq, nil, err)
+		return
+	}
+	if c.To.Kind == model.StartSnapshot {
+		g.restore(rq, c)
 		return
 	}
 	if len(parts) == 0 {

@@ -18,7 +18,12 @@ func (m *Machine) applied(h group.Host, p *proposal, out outcome) {
 	case *ackCommand:
 		m.ackApplied(h, p, c, out)
 	case *seekCommand:
-		m.seekApplied(h, p, c, out)
+		out.moved = c.to
+		m.seekApplied(h, p, c.id, out)
+	case *restoreCommand:
+		m.seekApplied(h, p, c.id, out)
+	case *keepCommand, *forgetCommand:
+		m.keepApplied(h, p, out)
 	case *skipCommand:
 		m.skipApplied(h, p, c.id, out)
 	case *passCommand:

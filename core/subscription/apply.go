@@ -12,7 +12,9 @@ import (
 // outcome is what applying a command tells those who wait for it.
 type outcome struct {
 	err        *model.Error
-	generation model.Generation   // seek: the one it began
+	generation model.Generation // seek: the one it began
+	moved      []place          // seek to a snapshot: where it went
+	kept       call.CursorSnapshot
 	skipped    []call.Range       // skip: what lay between old and new cursors
 	acks       [][]call.AckResult // ack: by ack and item
 	lapses     []*model.Error     // lapse, return: by item

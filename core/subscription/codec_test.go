@@ -25,6 +25,9 @@ var samples = []command{
 	&lapseCommand{id: 1, lapses: []lapse{{0, 3, 7, 10}, {1, 1, 9, 10}}},
 	&letterCommand{id: 1, source: 1, fence: 1, producer: 7, epoch: 2, move: move{9, 3, 12, 1, 0, []byte("batch"), false}},
 	&passCommand{skip: skipCommand{id: 1, to: []place{{1, 5}}}, passes: []pass{{0, 3, interval{4, 9}}}, limit: 7},
+	&keepCommand{id: 1, name: "a", created: 7, limit: 9},
+	&forgetCommand{id: 1, name: "a"},
+	&restoreCommand{id: 1, name: "a", only: []model.Partition{0, 3}},
 	&letteredCommand{id: 1, source: 1, topic: 3, target: 1, sequence: 0, lost: true},
 	&letterCommand{id: 1, source: 2, fence: 1, producer: 8, epoch: 2, move: move{9, 3, 12, 1, 0, []byte("batch"), false}},
 }

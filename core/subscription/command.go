@@ -28,7 +28,11 @@ const (
 
 	kindLease  kind = 12
 	kindReturn kind = 13
-	kindPass   kind = 14
+
+	kindKeep    kind = 15
+	kindForget  kind = 16
+	kindRestore kind = 17
+	kindPass    kind = 14
 )
 
 // command is what an entry does to the state.
@@ -195,6 +199,12 @@ func newCommand(k kind) command {
 		return &lapseCommand{}
 	case kindLetter:
 		return &letterCommand{}
+	case kindKeep:
+		return &keepCommand{}
+	case kindForget:
+		return &forgetCommand{}
+	case kindRestore:
+		return &restoreCommand{}
 	case kindPass:
 		return &passCommand{}
 	case kindLettered:

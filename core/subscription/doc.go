@@ -17,6 +17,7 @@
 //	lease.go    what is out: limits, deadlines, attempts, pauses
 //	letters.go  dead letters in the state; bury.go the leader's work on them
 //	pass.go     what a filter does not want
+//	kept.go     snapshots of cursors
 //	grant.go, deliver.go, ack.go, nack.go, manage.go   one kind of request each
 //	shared.go   mode shared in the state: what is out with whom; share.go its entries
 //	compete.go, giveback.go   its pulls; its nacks, extensions and ends of leases

@@ -185,7 +185,9 @@ func (m *Machine) serve(h group.Host, w *wait) {
 		m.serveLeave(h, w, st, ls, req)
 	case *call.Heartbeat:
 		m.serveHeartbeat(h, w, st, ls, req)
-	case *call.Describe:
+	case *call.KeepCursors:
+		m.serveKeep(h, w, st, req)
+	case *call.Describe, *call.ListCursors:
 		m.hold(w)
 		h.ReadIndex(w.ref)
 	}
@@ -208,6 +210,10 @@ func targetOf(req call.Request) *call.Target {
 	case *call.Leave:
 		return &req.Target
 	case *call.Heartbeat:
+		return &req.Target
+	case *call.KeepCursors:
+		return &req.Target
+	case *call.ListCursors:
 		return &req.Target
 	case *call.Describe:
 		return &req.Target
@@ -301,6 +307,8 @@ func (m *Machine) ReadIndexDone(h group.Host, ref group.Ref) {
 		m.finishDeliver(h, w, st, ls, req)
 	case *call.Describe:
 		m.finishDescribe(h, w, st, ls)
+	case *call.ListCursors:
+		m.finishList(h, w, st)
 	}
 }
 

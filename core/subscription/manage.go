@@ -20,6 +20,10 @@ func memberOf(req call.Request) model.MemberID {
 }
 
 func (m *Machine) serveMove(h group.Host, w *wait, st *subscription, req *call.MoveCursors) {
+	if req.Snapshot != "" {
+		m.serveRestore(h, w, st, req)
+		return
+	}
 	if len(req.To) == 0 {
 		m.finish(h, w, nil, model.Invalid("partitions", "name no partition to move"))
 		return
@@ -43,11 +47,15 @@ func (m *Machine) serveMove(h group.Host, w *wait, st *subscription, req *call.M
 }
 
 // seekApplied: the memory of the partitions moved is void by their new fences.
-func (m *Machine) seekApplied(h group.Host, p *proposal, c *seekCommand, out outcome) {
+func (m *Machine) seekApplied(h group.Host, p *proposal, id model.SubscriptionID, out outcome) {
 	for _, w := range p.waits {
-		m.finish(h, w, &call.Moved{Generation: out.generation}, out.err)
+		resp := &call.Moved{Generation: out.generation}
+		for _, to := range out.moved {
+			resp.To = append(resp.To, call.PartitionOffset{Partition: to.partition, Offset: to.offset})
+		}
+		m.finish(h, w, resp, out.err)
 	}
-	m.advance(h, c.id)
+	m.advance(h, id)
 }
 
 // serveLeave ends a session at once. Whoever is no member has left already.

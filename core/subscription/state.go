@@ -11,7 +11,7 @@ import (
 	"github.com/tapedeck/tapedeck/core/wire"
 )
 
-const snapshotVersion = 4
+const snapshotVersion = 5
 
 // state is what the group replicates. Subscriptions are keyed by id: one
 // created again under its old name starts from nothing.
@@ -32,6 +32,7 @@ type subscription struct {
 	joins      uint64   // members ever joined; numbers them
 	members    []member // by id
 	partitions []partition
+	kept       []kept // by name
 }
 
 // member is a consumer whose session has not ended.
@@ -152,6 +153,7 @@ func (s *subscription) code(c *wire.Codec) {
 		p.letters.code(c)
 		p.codeSlots(c)
 	})
+	wire.Slice(c, &s.kept, codeKept)
 }
 
 func (s *state) encode() []byte {
@@ -188,6 +190,9 @@ func (s *state) decode(buf []byte) error {
 func (s *subscription) check() error {
 	if s.generation == 0 {
 		return fmt.Errorf("generation is 0")
+	}
+	if err := s.checkKept(); err != nil {
+		return err
 	}
 	for i, m := range s.members {
 		if i > 0 && s.members[i-1].id >= m.id {

@@ -205,29 +205,50 @@ func (n admin) GetCluster(
 	return fromCluster(r, topics), nil
 }
 
-func (n admin) notYet(what string) error {
-	return n.wireError(model.Errorf(model.Unimplemented, "this version cannot %s", what))
-}
-
 // CreateSnapshot implements AdminService.
 func (n admin) CreateSnapshot(
-	context.Context, *tapedeckv1.CreateSnapshotRequest,
+	ctx context.Context, req *tapedeckv1.CreateSnapshotRequest,
 ) (*tapedeckv1.CreateSnapshotResponse, error) {
-	return nil, n.notYet("keep snapshots of cursors; note their offsets and seek to them")
+	r, err := askFor[*call.SnapshotsResult](ctx, n.Node,
+		&call.Snapshot{Subscription: req.GetSubscription(), Name: req.GetName()}, 0)
+	if err != nil {
+		return nil, err
+	}
+	return &tapedeckv1.CreateSnapshotResponse{Snapshot: fromSnapshots(r.Snapshots)[0]}, nil
 }
 
 // ListSnapshots implements AdminService.
 func (n admin) ListSnapshots(
-	context.Context, *tapedeckv1.ListSnapshotsRequest,
+	ctx context.Context, req *tapedeckv1.ListSnapshotsRequest,
 ) (*tapedeckv1.ListSnapshotsResponse, error) {
-	return nil, n.notYet("keep snapshots of cursors")
+	r, err := askFor[*call.SnapshotsResult](ctx, n.Node, &call.ListSnapshots{Subscription: req.GetSubscription()}, 0)
+	if err != nil {
+		return nil, err
+	}
+	return &tapedeckv1.ListSnapshotsResponse{Snapshots: fromSnapshots(r.Snapshots)}, nil
 }
 
 // DeleteSnapshot implements AdminService.
 func (n admin) DeleteSnapshot(
-	context.Context, *tapedeckv1.DeleteSnapshotRequest,
+	ctx context.Context, req *tapedeckv1.DeleteSnapshotRequest,
 ) (*tapedeckv1.DeleteSnapshotResponse, error) {
-	return nil, n.notYet("keep snapshots of cursors")
+	_, err := askFor[*call.SnapshotsResult](ctx, n.Node,
+		&call.Snapshot{Subscription: req.GetSubscription(), Name: req.GetName(), Forget: true}, 0)
+	if err != nil {
+		return nil, err
+	}
+	return &tapedeckv1.DeleteSnapshotResponse{}, nil
+}
+
+func fromSnapshots(list []call.CursorSnapshot) (out []*tapedeckv1.Snapshot) {
+	for i := range list {
+		s := &tapedeckv1.Snapshot{Name: list[i].Name, CreateTime: wall(list[i].Created)}
+		for _, c := range list[i].Cursors {
+			s.Cursors = append(s.Cursors, &tapedeckv1.SeekCursor{Partition: uint32(c.Partition), Cursor: uint64(c.Offset)})
+		}
+		out = append(out, s)
+	}
+	return out
 }
 
 // MovePartition implements AdminService.

@@ -185,10 +185,9 @@ func toSeek(req *tapedeckv1.SeekRequest) (*call.Seek, *model.Error) {
 			return nil, model.Invalid("offsets", "is empty; name a partition and an offset")
 		}
 	case *tapedeckv1.SeekRequest_Snapshot:
-		return nil, model.Errorf(model.Unimplemented,
-			"this version has no snapshots of cursors; seek to a time or to offsets")
+		c.To.Kind, c.Snapshot = model.StartSnapshot, t.Snapshot
 	default:
-		return nil, model.Invalid("target", "is missing; give one of earliest, latest, time, offsets")
+		return nil, model.Invalid("target", "is missing; give one of earliest, latest, time, offsets, snapshot")
 	}
 	return c, nil
 }

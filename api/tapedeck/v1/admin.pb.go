@@ -2403,9 +2403,11 @@ func (x *DeleteSubscriptionResponse) GetMapVersion() uint64 {
 }
 
 type CreateSnapshotRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Subscription  string                 `protobuf:"bytes,1,opt,name=subscription,proto3" json:"subscription,omitempty"`
-	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Subscription string                 `protobuf:"bytes,1,opt,name=subscription,proto3" json:"subscription,omitempty"`
+	// 1 to 128 of a-z 0-9 . _ -; one of its own within the subscription, which has at
+	// most 32.
+	Name          string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2456,6 +2458,7 @@ func (x *CreateSnapshotRequest) GetName() string {
 
 type CreateSnapshotResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
+	Snapshot      *Snapshot              `protobuf:"bytes,1,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2488,6 +2491,13 @@ func (x *CreateSnapshotResponse) ProtoReflect() protoreflect.Message {
 // Deprecated: Use CreateSnapshotResponse.ProtoReflect.Descriptor instead.
 func (*CreateSnapshotResponse) Descriptor() ([]byte, []int) {
 	return file_tapedeck_v1_admin_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *CreateSnapshotResponse) GetSnapshot() *Snapshot {
+	if x != nil {
+		return x.Snapshot
+	}
+	return nil
 }
 
 type ListSnapshotsRequest struct {
@@ -2578,7 +2588,8 @@ func (x *ListSnapshotsResponse) GetSnapshots() []*Snapshot {
 	return nil
 }
 
-// Snapshot is a subscription's cursors at one moment.
+// Snapshot is a subscription's cursors at one moment. What was acknowledged ahead
+// of them is not part of it, and messages are not kept for its sake.
 type Snapshot struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -3775,8 +3786,9 @@ const file_tapedeck_v1_admin_proto_rawDesc = "" +
 	"mapVersion\"O\n" +
 	"\x15CreateSnapshotRequest\x12\"\n" +
 	"\fsubscription\x18\x01 \x01(\tR\fsubscription\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\"\x18\n" +
-	"\x16CreateSnapshotResponse\":\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"K\n" +
+	"\x16CreateSnapshotResponse\x121\n" +
+	"\bsnapshot\x18\x01 \x01(\v2\x15.tapedeck.v1.SnapshotR\bsnapshot\":\n" +
 	"\x14ListSnapshotsRequest\x12\"\n" +
 	"\fsubscription\x18\x01 \x01(\tR\fsubscription\"L\n" +
 	"\x15ListSnapshotsResponse\x123\n" +
@@ -3846,7 +3858,7 @@ const file_tapedeck_v1_admin_proto_rawDesc = "" +
 	"\x16GROUP_KIND_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fGROUP_KIND_META\x10\x01\x12\x1a\n" +
 	"\x16GROUP_KIND_COORDINATOR\x10\x02\x12\x18\n" +
-	"\x14GROUP_KIND_PARTITION\x10\x032\xf1\x0f\n" +
+	"\x14GROUP_KIND_PARTITION\x10\x032\xa6\x11\n" +
 	"\fAdminService\x12g\n" +
 	"\vCreateTopic\x12\x1f.tapedeck.v1.CreateTopicRequest\x1a .tapedeck.v1.CreateTopicResponse\"\x15\x82\xd3\xe4\x93\x02\x0f:\x01*\"\n" +
 	"/v1/topics\x12c\n" +
@@ -3860,10 +3872,10 @@ const file_tapedeck_v1_admin_proto_rawDesc = "" +
 	"\x0fGetSubscription\x12#.tapedeck.v1.GetSubscriptionRequest\x1a$.tapedeck.v1.GetSubscriptionResponse\",\x82\xd3\xe4\x93\x02&\x12$/v1/subscriptions/{subscription=*/*}\x12}\n" +
 	"\x11ListSubscriptions\x12%.tapedeck.v1.ListSubscriptionsRequest\x1a&.tapedeck.v1.ListSubscriptionsResponse\"\x19\x82\xd3\xe4\x93\x02\x13\x12\x11/v1/subscriptions\x12\x96\x01\n" +
 	"\x12UpdateSubscription\x12&.tapedeck.v1.UpdateSubscriptionRequest\x1a'.tapedeck.v1.UpdateSubscriptionResponse\"/\x82\xd3\xe4\x93\x02):\x01*2$/v1/subscriptions/{subscription=*/*}\x12\x93\x01\n" +
-	"\x12DeleteSubscription\x12&.tapedeck.v1.DeleteSubscriptionRequest\x1a'.tapedeck.v1.DeleteSubscriptionResponse\",\x82\xd3\xe4\x93\x02&*$/v1/subscriptions/{subscription=*/*}\x12Y\n" +
-	"\x0eCreateSnapshot\x12\".tapedeck.v1.CreateSnapshotRequest\x1a#.tapedeck.v1.CreateSnapshotResponse\x12V\n" +
-	"\rListSnapshots\x12!.tapedeck.v1.ListSnapshotsRequest\x1a\".tapedeck.v1.ListSnapshotsResponse\x12Y\n" +
-	"\x0eDeleteSnapshot\x12\".tapedeck.v1.DeleteSnapshotRequest\x1a#.tapedeck.v1.DeleteSnapshotResponse\x12b\n" +
+	"\x12DeleteSubscription\x12&.tapedeck.v1.DeleteSubscriptionRequest\x1a'.tapedeck.v1.DeleteSubscriptionResponse\",\x82\xd3\xe4\x93\x02&*$/v1/subscriptions/{subscription=*/*}\x12\x94\x01\n" +
+	"\x0eCreateSnapshot\x12\".tapedeck.v1.CreateSnapshotRequest\x1a#.tapedeck.v1.CreateSnapshotResponse\"9\x82\xd3\xe4\x93\x023:\x01*\"./v1/subscriptions/{subscription=*/*}/snapshots\x12\x8e\x01\n" +
+	"\rListSnapshots\x12!.tapedeck.v1.ListSnapshotsRequest\x1a\".tapedeck.v1.ListSnapshotsResponse\"6\x82\xd3\xe4\x93\x020\x12./v1/subscriptions/{subscription=*/*}/snapshots\x12\x98\x01\n" +
+	"\x0eDeleteSnapshot\x12\".tapedeck.v1.DeleteSnapshotRequest\x1a#.tapedeck.v1.DeleteSnapshotResponse\"=\x82\xd3\xe4\x93\x027*5/v1/subscriptions/{subscription=*/*}/snapshots/{name}\x12b\n" +
 	"\n" +
 	"GetCluster\x12\x1e.tapedeck.v1.GetClusterRequest\x1a\x1f.tapedeck.v1.GetClusterResponse\"\x13\x82\xd3\xe4\x93\x02\r\x12\v/v1/cluster\x12V\n" +
 	"\rMovePartition\x12!.tapedeck.v1.MovePartitionRequest\x1a\".tapedeck.v1.MovePartitionResponse\x12Y\n" +
@@ -4000,56 +4012,57 @@ var file_tapedeck_v1_admin_proto_depIdxs = []int32{
 	50, // 52: tapedeck.v1.UpdateSubscriptionRequest.min_backoff:type_name -> google.protobuf.Duration
 	50, // 53: tapedeck.v1.UpdateSubscriptionRequest.max_backoff:type_name -> google.protobuf.Duration
 	50, // 54: tapedeck.v1.UpdateSubscriptionRequest.expire_when_unused_in:type_name -> google.protobuf.Duration
-	32, // 55: tapedeck.v1.ListSnapshotsResponse.snapshots:type_name -> tapedeck.v1.Snapshot
-	51, // 56: tapedeck.v1.Snapshot.create_time:type_name -> google.protobuf.Timestamp
-	54, // 57: tapedeck.v1.Snapshot.cursors:type_name -> tapedeck.v1.SeekCursor
-	37, // 58: tapedeck.v1.GetClusterResponse.nodes:type_name -> tapedeck.v1.NodeInfo
-	38, // 59: tapedeck.v1.GetClusterResponse.groups:type_name -> tapedeck.v1.GroupInfo
-	1,  // 60: tapedeck.v1.GroupInfo.kind:type_name -> tapedeck.v1.GroupKind
-	39, // 61: tapedeck.v1.GroupInfo.replicas:type_name -> tapedeck.v1.ReplicaInfo
-	2,  // 62: tapedeck.v1.AdminService.CreateTopic:input_type -> tapedeck.v1.CreateTopicRequest
-	4,  // 63: tapedeck.v1.AdminService.GetTopic:input_type -> tapedeck.v1.GetTopicRequest
-	8,  // 64: tapedeck.v1.AdminService.ListTopics:input_type -> tapedeck.v1.ListTopicsRequest
-	11, // 65: tapedeck.v1.AdminService.UpdateTopic:input_type -> tapedeck.v1.UpdateTopicRequest
-	13, // 66: tapedeck.v1.AdminService.DeleteTopic:input_type -> tapedeck.v1.DeleteTopicRequest
-	15, // 67: tapedeck.v1.AdminService.CreateSubscription:input_type -> tapedeck.v1.CreateSubscriptionRequest
-	17, // 68: tapedeck.v1.AdminService.GetSubscription:input_type -> tapedeck.v1.GetSubscriptionRequest
-	21, // 69: tapedeck.v1.AdminService.ListSubscriptions:input_type -> tapedeck.v1.ListSubscriptionsRequest
-	24, // 70: tapedeck.v1.AdminService.UpdateSubscription:input_type -> tapedeck.v1.UpdateSubscriptionRequest
-	26, // 71: tapedeck.v1.AdminService.DeleteSubscription:input_type -> tapedeck.v1.DeleteSubscriptionRequest
-	28, // 72: tapedeck.v1.AdminService.CreateSnapshot:input_type -> tapedeck.v1.CreateSnapshotRequest
-	30, // 73: tapedeck.v1.AdminService.ListSnapshots:input_type -> tapedeck.v1.ListSnapshotsRequest
-	33, // 74: tapedeck.v1.AdminService.DeleteSnapshot:input_type -> tapedeck.v1.DeleteSnapshotRequest
-	35, // 75: tapedeck.v1.AdminService.GetCluster:input_type -> tapedeck.v1.GetClusterRequest
-	40, // 76: tapedeck.v1.AdminService.MovePartition:input_type -> tapedeck.v1.MovePartitionRequest
-	42, // 77: tapedeck.v1.AdminService.TransferLeader:input_type -> tapedeck.v1.TransferLeaderRequest
-	44, // 78: tapedeck.v1.AdminService.DrainNode:input_type -> tapedeck.v1.DrainNodeRequest
-	46, // 79: tapedeck.v1.AdminService.RemoveNode:input_type -> tapedeck.v1.RemoveNodeRequest
-	48, // 80: tapedeck.v1.AdminService.RebuildNode:input_type -> tapedeck.v1.RebuildNodeRequest
-	3,  // 81: tapedeck.v1.AdminService.CreateTopic:output_type -> tapedeck.v1.CreateTopicResponse
-	5,  // 82: tapedeck.v1.AdminService.GetTopic:output_type -> tapedeck.v1.GetTopicResponse
-	9,  // 83: tapedeck.v1.AdminService.ListTopics:output_type -> tapedeck.v1.ListTopicsResponse
-	12, // 84: tapedeck.v1.AdminService.UpdateTopic:output_type -> tapedeck.v1.UpdateTopicResponse
-	14, // 85: tapedeck.v1.AdminService.DeleteTopic:output_type -> tapedeck.v1.DeleteTopicResponse
-	16, // 86: tapedeck.v1.AdminService.CreateSubscription:output_type -> tapedeck.v1.CreateSubscriptionResponse
-	18, // 87: tapedeck.v1.AdminService.GetSubscription:output_type -> tapedeck.v1.GetSubscriptionResponse
-	22, // 88: tapedeck.v1.AdminService.ListSubscriptions:output_type -> tapedeck.v1.ListSubscriptionsResponse
-	25, // 89: tapedeck.v1.AdminService.UpdateSubscription:output_type -> tapedeck.v1.UpdateSubscriptionResponse
-	27, // 90: tapedeck.v1.AdminService.DeleteSubscription:output_type -> tapedeck.v1.DeleteSubscriptionResponse
-	29, // 91: tapedeck.v1.AdminService.CreateSnapshot:output_type -> tapedeck.v1.CreateSnapshotResponse
-	31, // 92: tapedeck.v1.AdminService.ListSnapshots:output_type -> tapedeck.v1.ListSnapshotsResponse
-	34, // 93: tapedeck.v1.AdminService.DeleteSnapshot:output_type -> tapedeck.v1.DeleteSnapshotResponse
-	36, // 94: tapedeck.v1.AdminService.GetCluster:output_type -> tapedeck.v1.GetClusterResponse
-	41, // 95: tapedeck.v1.AdminService.MovePartition:output_type -> tapedeck.v1.MovePartitionResponse
-	43, // 96: tapedeck.v1.AdminService.TransferLeader:output_type -> tapedeck.v1.TransferLeaderResponse
-	45, // 97: tapedeck.v1.AdminService.DrainNode:output_type -> tapedeck.v1.DrainNodeResponse
-	47, // 98: tapedeck.v1.AdminService.RemoveNode:output_type -> tapedeck.v1.RemoveNodeResponse
-	49, // 99: tapedeck.v1.AdminService.RebuildNode:output_type -> tapedeck.v1.RebuildNodeResponse
-	81, // [81:100] is the sub-list for method output_type
-	62, // [62:81] is the sub-list for method input_type
-	62, // [62:62] is the sub-list for extension type_name
-	62, // [62:62] is the sub-list for extension extendee
-	0,  // [0:62] is the sub-list for field type_name
+	32, // 55: tapedeck.v1.CreateSnapshotResponse.snapshot:type_name -> tapedeck.v1.Snapshot
+	32, // 56: tapedeck.v1.ListSnapshotsResponse.snapshots:type_name -> tapedeck.v1.Snapshot
+	51, // 57: tapedeck.v1.Snapshot.create_time:type_name -> google.protobuf.Timestamp
+	54, // 58: tapedeck.v1.Snapshot.cursors:type_name -> tapedeck.v1.SeekCursor
+	37, // 59: tapedeck.v1.GetClusterResponse.nodes:type_name -> tapedeck.v1.NodeInfo
+	38, // 60: tapedeck.v1.GetClusterResponse.groups:type_name -> tapedeck.v1.GroupInfo
+	1,  // 61: tapedeck.v1.GroupInfo.kind:type_name -> tapedeck.v1.GroupKind
+	39, // 62: tapedeck.v1.GroupInfo.replicas:type_name -> tapedeck.v1.ReplicaInfo
+	2,  // 63: tapedeck.v1.AdminService.CreateTopic:input_type -> tapedeck.v1.CreateTopicRequest
+	4,  // 64: tapedeck.v1.AdminService.GetTopic:input_type -> tapedeck.v1.GetTopicRequest
+	8,  // 65: tapedeck.v1.AdminService.ListTopics:input_type -> tapedeck.v1.ListTopicsRequest
+	11, // 66: tapedeck.v1.AdminService.UpdateTopic:input_type -> tapedeck.v1.UpdateTopicRequest
+	13, // 67: tapedeck.v1.AdminService.DeleteTopic:input_type -> tapedeck.v1.DeleteTopicRequest
+	15, // 68: tapedeck.v1.AdminService.CreateSubscription:input_type -> tapedeck.v1.CreateSubscriptionRequest
+	17, // 69: tapedeck.v1.AdminService.GetSubscription:input_type -> tapedeck.v1.GetSubscriptionRequest
+	21, // 70: tapedeck.v1.AdminService.ListSubscriptions:input_type -> tapedeck.v1.ListSubscriptionsRequest
+	24, // 71: tapedeck.v1.AdminService.UpdateSubscription:input_type -> tapedeck.v1.UpdateSubscriptionRequest
+	26, // 72: tapedeck.v1.AdminService.DeleteSubscription:input_type -> tapedeck.v1.DeleteSubscriptionRequest
+	28, // 73: tapedeck.v1.AdminService.CreateSnapshot:input_type -> tapedeck.v1.CreateSnapshotRequest
+	30, // 74: tapedeck.v1.AdminService.ListSnapshots:input_type -> tapedeck.v1.ListSnapshotsRequest
+	33, // 75: tapedeck.v1.AdminService.DeleteSnapshot:input_type -> tapedeck.v1.DeleteSnapshotRequest
+	35, // 76: tapedeck.v1.AdminService.GetCluster:input_type -> tapedeck.v1.GetClusterRequest
+	40, // 77: tapedeck.v1.AdminService.MovePartition:input_type -> tapedeck.v1.MovePartitionRequest
+	42, // 78: tapedeck.v1.AdminService.TransferLeader:input_type -> tapedeck.v1.TransferLeaderRequest
+	44, // 79: tapedeck.v1.AdminService.DrainNode:input_type -> tapedeck.v1.DrainNodeRequest
+	46, // 80: tapedeck.v1.AdminService.RemoveNode:input_type -> tapedeck.v1.RemoveNodeRequest
+	48, // 81: tapedeck.v1.AdminService.RebuildNode:input_type -> tapedeck.v1.RebuildNodeRequest
+	3,  // 82: tapedeck.v1.AdminService.CreateTopic:output_type -> tapedeck.v1.CreateTopicResponse
+	5,  // 83: tapedeck.v1.AdminService.GetTopic:output_type -> tapedeck.v1.GetTopicResponse
+	9,  // 84: tapedeck.v1.AdminService.ListTopics:output_type -> tapedeck.v1.ListTopicsResponse
+	12, // 85: tapedeck.v1.AdminService.UpdateTopic:output_type -> tapedeck.v1.UpdateTopicResponse
+	14, // 86: tapedeck.v1.AdminService.DeleteTopic:output_type -> tapedeck.v1.DeleteTopicResponse
+	16, // 87: tapedeck.v1.AdminService.CreateSubscription:output_type -> tapedeck.v1.CreateSubscriptionResponse
+	18, // 88: tapedeck.v1.AdminService.GetSubscription:output_type -> tapedeck.v1.GetSubscriptionResponse
+	22, // 89: tapedeck.v1.AdminService.ListSubscriptions:output_type -> tapedeck.v1.ListSubscriptionsResponse
+	25, // 90: tapedeck.v1.AdminService.UpdateSubscription:output_type -> tapedeck.v1.UpdateSubscriptionResponse
+	27, // 91: tapedeck.v1.AdminService.DeleteSubscription:output_type -> tapedeck.v1.DeleteSubscriptionResponse
+	29, // 92: tapedeck.v1.AdminService.CreateSnapshot:output_type -> tapedeck.v1.CreateSnapshotResponse
+	31, // 93: tapedeck.v1.AdminService.ListSnapshots:output_type -> tapedeck.v1.ListSnapshotsResponse
+	34, // 94: tapedeck.v1.AdminService.DeleteSnapshot:output_type -> tapedeck.v1.DeleteSnapshotResponse
+	36, // 95: tapedeck.v1.AdminService.GetCluster:output_type -> tapedeck.v1.GetClusterResponse
+	41, // 96: tapedeck.v1.AdminService.MovePartition:output_type -> tapedeck.v1.MovePartitionResponse
+	43, // 97: tapedeck.v1.AdminService.TransferLeader:output_type -> tapedeck.v1.TransferLeaderResponse
+	45, // 98: tapedeck.v1.AdminService.DrainNode:output_type -> tapedeck.v1.DrainNodeResponse
+	47, // 99: tapedeck.v1.AdminService.RemoveNode:output_type -> tapedeck.v1.RemoveNodeResponse
+	49, // 100: tapedeck.v1.AdminService.RebuildNode:output_type -> tapedeck.v1.RebuildNodeResponse
+	82, // [82:101] is the sub-list for method output_type
+	63, // [63:82] is the sub-list for method input_type
+	63, // [63:63] is the sub-list for extension type_name
+	63, // [63:63] is the sub-list for extension extendee
+	0,  // [0:63] is the sub-list for field type_name
 }
 
 func init() { file_tapedeck_v1_admin_proto_init() }

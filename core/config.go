@@ -6,6 +6,7 @@ import (
 	"github.com/tapedeck/tapedeck/core/batch"
 	"github.com/tapedeck/tapedeck/core/choice"
 	"github.com/tapedeck/tapedeck/core/model"
+	"github.com/tapedeck/tapedeck/core/probe"
 )
 
 // Config is one shard's: fixed for the run. Nothing in it is read by apply.
@@ -25,6 +26,8 @@ type Config struct {
 	Coordinators uint32
 	// Choice takes the rarer of two right ways now and then; nil: never.
 	Choice choice.Func
+	// Probe counts the points that are passed; nil: nobody does.
+	Probe probe.Func
 }
 
 // Timing is the protocol's clock.

@@ -10,6 +10,7 @@ import (
 	"github.com/tapedeck/tapedeck/core/choice"
 	"github.com/tapedeck/tapedeck/core/model"
 	"github.com/tapedeck/tapedeck/core/partition"
+	"github.com/tapedeck/tapedeck/core/probe"
 )
 
 // Copy, then snapshot. A partition's snapshot is small: it names offsets, but
@@ -54,6 +55,16 @@ func (s *Shard) mayInstall(m *member, msg *pb.Message) bool {
 	}
 	p := trial.(*partition.Machine)
 	c := m.copying
+	node, ok := m.r.NodeOf(msg.GetFrom())
+	if !ok {
+		return false
+	}
+	switch {
+	case c == nil:
+		s.cfg.Probe.Hit(probe.CopyBegun)
+	case c.from != node:
+		s.cfg.Probe.Hit(probe.CopyRedirected)
+	}
 	if c == nil {
 		c = &copying{at: own.HighWatermark()}
 		if m.resetAt != nil {
@@ -63,10 +74,6 @@ func (s *Shard) mayInstall(m *member, msg *pb.Message) bool {
 			c.at = m.storedTo
 		}
 		m.copying = c
-	}
-	node, ok := m.r.NodeOf(msg.GetFrom())
-	if !ok {
-		return false
 	}
 	c.msg, c.from, c.end = msg, node, p.HighWatermark()
 	c.rolls = c.rolls[:0]
@@ -89,6 +96,7 @@ func (s *Shard) resetStore(m *member, at model.Offset) {
 	if m.emptying {
 		return // a later message says how far to go
 	}
+	s.cfg.Probe.Hit(probe.StoreEmptied)
 	c := m.copying
 	delete(s.copies, c.ask)
 	c.waiting, c.at, c.ask, c.sync = true, at, 0, 0

@@ -7,6 +7,7 @@ import (
 	"github.com/tapedeck/tapedeck/core/choice"
 	"github.com/tapedeck/tapedeck/core/meta"
 	"github.com/tapedeck/tapedeck/core/model"
+	"github.com/tapedeck/tapedeck/core/probe"
 	"github.com/tapedeck/tapedeck/core/replica"
 	"github.com/tapedeck/tapedeck/core/wire"
 )
@@ -159,6 +160,7 @@ func (s *Shard) maybeCheckpoint() {
 	for _, m := range s.members {
 		applied, payload, ok := m.r.Checkpoint()
 		if !ok || m.emptying {
+			s.cfg.Probe.Hit(probe.CheckpointWaits)
 			j.checkpointAt = s.now.Mono.Add(retryHint)
 			return // a snapshot is being installed, or the store emptied; soon
 		}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tapedeck/tapedeck/core/model"
+	"github.com/tapedeck/tapedeck/core/probe"
 	"github.com/tapedeck/tapedeck/core/wire"
 )
 
@@ -139,6 +140,7 @@ func (s *Shard) tellSetBack(p *peer, to model.Incarnation) {
 		return
 	}
 	p.toldAt = s.now.Mono.Add(helloInterval)
+	s.cfg.Probe.Hit(probe.SetBackTold)
 	i, _ := s.lives.find(to.Disk)
 	var c wire.Codec
 	s.header(to).Code(&c)
@@ -152,6 +154,7 @@ func (s *Shard) toldSetBack(p *peer, l *life) {
 	if l.disk != s.self.Disk || !l.beats(s.self, s.journal.base) {
 		return
 	}
+	s.cfg.Probe.Hit(probe.SetBackHeard)
 	s.refused = fmt.Sprintf("node %s remembers a later state of this data folder: started %d times with %d journal "+
 		"records, here it began start %d with %d; an old copy was put in its place, and what was written since is missing",
 		p.node.ID, model.Incarnation{Boot: l.boot}.Starts(), l.durable, s.self.Starts(), s.journal.base)

@@ -11,6 +11,7 @@ import (
 	"github.com/tapedeck/tapedeck/core/meta"
 	"github.com/tapedeck/tapedeck/core/model"
 	"github.com/tapedeck/tapedeck/core/partition"
+	"github.com/tapedeck/tapedeck/core/probe"
 	"github.com/tapedeck/tapedeck/core/replica"
 	"github.com/tapedeck/tapedeck/core/subscription"
 	"github.com/tapedeck/tapedeck/core/wire"
@@ -100,7 +101,8 @@ func (s *Shard) addMember(d definition, l *replica.Loader) error {
 		Heartbeat: t.Heartbeat, Election: t.Election, ReadIndexWait: t.ReadIndexWait,
 		WindowEntries: lim.WindowEntries, WindowBytes: lim.WindowBytes,
 		InflightMessages: lim.InflightMessages, InflightBytes: lim.InflightBytes,
-		UncommittedBytes: lim.UncommittedBytes, Choice: s.cfg.Choice}, l, m.machine, raftServices{m}, m)
+		UncommittedBytes: lim.UncommittedBytes, Choice: s.cfg.Choice,
+		Probe: s.cfg.Probe}, l, m.machine, raftServices{m}, m)
 	if err != nil {
 		return err
 	}
@@ -142,6 +144,7 @@ func (s *Shard) followCatalog() {
 		case m.id == model.MetaGroup && !here:
 			s.note("this node was removed from the cluster; stop it")
 		case m.id == model.MetaGroup:
+			s.cfg.Probe.Hit(probe.MetaBeginsAgain)
 			s.endMember(m) // below it begins again, in one record
 		default:
 			s.dropMember(m, cat.Version())
@@ -166,6 +169,7 @@ func (s *Shard) createMember(g model.Group, version uint64) {
 
 func (s *Shard) dropMember(m *member, version uint64) {
 	s.seen = max(s.seen, version)
+	s.cfg.Probe.Hit(probe.ReplicaDropped)
 	s.endMember(m)
 	rec := JournalRecord{Type: RecordDrop, Group: m.id, Index: version}
 	if m.g.group.Kind != model.GroupPartition {
@@ -215,6 +219,9 @@ func (m *member) WallTrusted() bool { return m.s.wallTrusted() }
 
 // Propose implements group.Host.
 func (m *member) Propose(data []byte) bool { return m.r.Propose(data) }
+
+// Probe implements group.Prober.
+func (m *member) Probe(p probe.Point) { m.s.cfg.Probe.Hit(p) }
 
 // Reply implements group.Host.
 func (m *member) Reply(ref group.Ref, resp call.Response, err *model.Error) {

@@ -7,6 +7,7 @@ import (
 	"github.com/tapedeck/tapedeck/core/call"
 	"github.com/tapedeck/tapedeck/core/group"
 	"github.com/tapedeck/tapedeck/core/model"
+	"github.com/tapedeck/tapedeck/core/probe"
 	"github.com/tapedeck/tapedeck/core/replica"
 )
 
@@ -212,5 +213,6 @@ func (s *Shard) letJoin(p *peer) {
 		return
 	}
 	p.joinAt = s.now.Mono.Add(reportEvery)
+	s.cfg.Probe.Hit(probe.NodeJoins)
 	s.askMeta(&call.JoinNode{Node: p.node.ID, Disk: p.inc.Disk, Address: p.node.Address})
 }

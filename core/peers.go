@@ -12,6 +12,7 @@ import (
 	"github.com/tapedeck/tapedeck/core/choice"
 	"github.com/tapedeck/tapedeck/core/meta"
 	"github.com/tapedeck/tapedeck/core/model"
+	"github.com/tapedeck/tapedeck/core/probe"
 	"github.com/tapedeck/tapedeck/core/replica"
 	"github.com/tapedeck/tapedeck/core/wire"
 )
@@ -239,6 +240,7 @@ func (s *Shard) packet(from model.NodeID, data []byte) {
 	p.heard, p.known, p.down = s.now.Mono, true, false
 	p.skew, p.diskLow = int64(h.wall-s.now.Wall), h.low
 	if h.to != s.self && h.to != (model.Incarnation{}) {
+		s.cfg.Probe.Hit(probe.FormerLife)
 		s.sendHello(p, false) // it speaks to a former life of this node
 		return
 	}
@@ -265,8 +267,10 @@ func (s *Shard) incarnation(p *peer, inc model.Incarnation) bool {
 	case p.inc.Boot != 0 && p.inc.Disk != inc.Disk && inc.Disk != p.registered && !p.down && s.reachable(p):
 		// Two folders under one name at the same time: the one that was here
 		// first stays, or each would have the other's replicas replaced for ever.
+		s.cfg.Probe.Hit(probe.TwoFolders)
 		return false
 	case p.inc.Boot != 0 && p.inc.Disk != inc.Disk && p.registered == p.inc.Disk:
+		s.cfg.Probe.Hit(probe.OtherFolder)
 		s.note("node %s comes with another data folder (disk %x, was %x): it was wiped, and is not the replica it was",
 			p.node.ID, uint64(inc.Disk), uint64(p.inc.Disk))
 	}
@@ -342,6 +346,7 @@ func (s *Shard) wallTrusted() bool {
 	slices.Sort(skews)
 	for _, median := range [2]int64{skews[(len(skews)-1)/2], skews[len(skews)/2]} {
 		if max(median, -median) > int64(s.cfg.Timing.MaxSkew) {
+			s.cfg.Probe.Hit(probe.ClockNotTrusted)
 			return false
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"github.com/tapedeck/tapedeck/core/batch"
 	"github.com/tapedeck/tapedeck/core/call"
 	"github.com/tapedeck/tapedeck/core/model"
+	"github.com/tapedeck/tapedeck/core/probe"
 )
 
 // Damage to what is stored. A read that meets a batch that is not intact is held
@@ -97,6 +98,7 @@ func (s *Shard) mayRepair(id uint64, m *member, d *SegmentDamage) bool {
 	again := m.lost != nil && *m.lost == d.Offset // tried before, and told of
 	if !again {
 		s.damage.found++
+		s.cfg.Probe.Hit(probe.DamageFound)
 		s.note("group %d: segment file %s is damaged at byte %d, offset %d: %s", m.id, d.File, d.Position, d.Offset, d.Cause)
 	}
 	m.repair = &repairing{damage: *d, again: again, waiting: []uint64{id}, retryAt: model.Never}
@@ -154,6 +156,7 @@ func (s *Shard) repairDone(ev *RepairDone) {
 		return
 	}
 	s.damage.repaired++
+	s.cfg.Probe.Hit(probe.DamageRepaired)
 	s.note("group %d: offset %d in segment file %s was repaired with node %s's copy", m.id, p.damage.Offset,
 		p.damage.File, p.from)
 	m.repair, m.lost = nil, nil
@@ -169,6 +172,7 @@ func (s *Shard) failRepair(m *member, err *model.Error) {
 	m.repair, m.lost = nil, &p.damage.Offset
 	if !p.again {
 		s.damage.unrepaired++
+		s.cfg.Probe.Hit(probe.DamageNotRepaired)
 		s.note("group %d: offset %d in segment file %s was not repaired: %v", m.id, p.damage.Offset, p.damage.File, err)
 	}
 	for _, id := range p.waiting {

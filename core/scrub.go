@@ -5,6 +5,7 @@ import (
 
 	"github.com/tapedeck/tapedeck/core/batch"
 	"github.com/tapedeck/tapedeck/core/model"
+	"github.com/tapedeck/tapedeck/core/probe"
 )
 
 // The scrub reads what is stored, one group after the other, at a bounded rate,
@@ -43,6 +44,7 @@ func (s *Shard) scrubMore() {
 	}
 	s.scrub.group, s.scrub.offset = 0, 0
 	s.scrub.passes++
+	s.cfg.Probe.Hit(probe.ScrubPassed)
 	s.scrub.at = s.now.Mono.Add(s.cfg.Timing.ScrubEvery)
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/tapedeck/tapedeck/core/group"
 	"github.com/tapedeck/tapedeck/core/meta"
 	"github.com/tapedeck/tapedeck/core/model"
+	"github.com/tapedeck/tapedeck/core/probe"
 )
 
 // Shard is the single-threaded machine; see doc.go for the contract.
@@ -100,7 +101,7 @@ func New(cfg Config) *Shard {
 		groupAsks: map[uint64]groupAsk{}, copies: map[uint64]*member{}, leaving: map[model.GroupID]bool{}}
 	s.journal.markAt, s.livesAt = model.Never, model.Never
 	s.gate = gateway.New(gateway.Config{TryTimeout: cfg.Timing.TryTimeout, LeaderWait: cfg.Timing.LeaderWait,
-		MaxRequests: cfg.Limits.Requests, Choice: cfg.Choice}, gateHost{s})
+		MaxRequests: cfg.Limits.Requests, Choice: cfg.Choice, Probe: cfg.Probe}, gateHost{s})
 	for _, n := range cfg.Peers {
 		if n.ID != cfg.Self {
 			s.peers = append(s.peers, &peer{node: n})
@@ -254,6 +255,7 @@ func (s *Shard) tick() {
 			s.touch(m)
 		}
 		if m.copying != nil && now >= m.copying.retryAt {
+			s.cfg.Probe.Hit(probe.CopyTriedAgain)
 			s.copyMore(m)
 		}
 		if m.repair != nil && now >= m.repair.retryAt {

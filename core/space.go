@@ -8,6 +8,7 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 
 	"github.com/tapedeck/tapedeck/core/model"
+	"github.com/tapedeck/tapedeck/core/probe"
 )
 
 // Full is decided before the disk is: below Limits.FreeLow a node's disk counts
@@ -26,9 +27,11 @@ func (s *Shard) diskSpace(free uint64) {
 	}
 	switch {
 	case s.diskLow && !was:
+		s.cfg.Probe.Hit(probe.DiskLow)
 		s.note("the disk is nearly full, %d bytes are free: messages are refused until %d are", free, s.cfg.Limits.FreeHigh)
 		s.makeRoom()
 	case was && !s.diskLow:
+		s.cfg.Probe.Hit(probe.DiskRoom)
 		s.note("the disk has room again, %d bytes are free: messages are taken", free)
 	}
 }
@@ -40,7 +43,11 @@ func (s *Shard) diskSpace(free uint64) {
 
 // overfull says that a raft message is better sent again later.
 func (s *Shard) overfull(m *member, msg *pb.Message) bool {
-	return s.behind && m.g.group.Kind == model.GroupPartition && msg.GetType() == pb.MsgApp && len(msg.GetEntries()) > 0
+	full := s.behind && m.g.group.Kind == model.GroupPartition && msg.GetType() == pb.MsgApp && len(msg.GetEntries()) > 0
+	if full {
+		s.cfg.Probe.Hit(probe.AppendsHeldBack)
+	}
+	return full
 }
 
 // roomAfter gathers what retention drops before a checkpoint lets it go.
@@ -70,6 +77,9 @@ func (s *Shard) room(m *member) *model.Error {
 	}
 	if !s.diskLow && 2*len(low) <= len(replicas) {
 		return nil
+	}
+	if !s.diskLow {
+		s.cfg.Probe.Hit(probe.OthersDisksLow)
 	}
 	slices.Sort(low)
 	return model.Reasoned(model.ResourceExhausted, model.ReasonDiskFull, time.Second,

@@ -56,6 +56,7 @@ type Load struct {
 	Reads           int // stored reads under way
 	JournalQueue    int // records not reported durable yet
 	Checkpoints     uint64
+	Copies          int // snapshots whose messages are being copied here first
 	// Stored batches that were found damaged, and of those the ones that were put
 	// right and that could not be; bytes read over for damage. Since the start.
 	Damaged, Repaired, Unrepaired, Scrubbed uint64
@@ -71,6 +72,9 @@ func (s *Shard) Load() Load {
 	for _, m := range s.members {
 		if m.r.Leading() {
 			l.Leading++
+		}
+		if m.copying != nil {
+			l.Copies++
 		}
 	}
 	return l

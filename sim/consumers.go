@@ -230,9 +230,11 @@ func (c *rawConsumer) ack() {
 	q := &call.Ack{Subscription: c.ref, Member: d.member, Generation: d.generation,
 		UpTo: []call.PartitionOffset{{Partition: d.partition, Offset: to}}}
 	send := func() {
-		c.ask(q, 2*time.Second, func(result call.ClientResult, err *model.Error) {
-			if err == nil && result.(*call.AckCallResult).Results[0].Err != nil {
-				c.run.probe("ack refused: " + string(result.(*call.AckCallResult).Results[0].Err.Reason))
+		c.ask(q, 2*time.Second, func(_ call.ClientResult, err *model.Error) {
+			switch {
+			case err == nil:
+			case err.Reason == model.ReasonFenced, err.Reason == model.ReasonUnknownOutcome:
+				c.run.probe("ack refused: " + string(err.Reason)) // of one partition: its error is the call's
 			}
 		})
 	}

@@ -160,6 +160,7 @@ func (m *nemesis) cut(s *stream) func() {
 	if !ok {
 		return nil
 	}
+	a.struck("cut")
 	m.w.cutBoth(a.id, b.id)
 	return func() { m.w.healBoth(a.id, b.id) }
 }
@@ -172,12 +173,14 @@ func (m *nemesis) oneWay(s *stream) func() {
 	if s.IntN(2) == 0 {
 		a, b = b, a
 	}
+	a.struck("cut")
 	m.w.cutOneWay(a.id, b.id)
 	return func() { m.w.healOneWay(a.id, b.id) }
 }
 
 func (m *nemesis) isolate(s *stream) func() {
 	n := m.target(s)
+	n.struck("isolation")
 	for _, p := range m.w.ids {
 		if p != n.id {
 			m.w.cutBoth(n.id, p)
@@ -215,6 +218,7 @@ func (m *nemesis) reset(s *stream) func() {
 
 func (m *nemesis) slowDisk(s *stream) func() {
 	n := m.target(s)
+	n.struck("slow disk")
 	n.slow = true
 	m.w.fault(n.id, kindNetwork, "disk is slow")
 	return func() { n.slow = false }

@@ -8,6 +8,7 @@ import (
 	"github.com/tapedeck/tapedeck/core"
 	"github.com/tapedeck/tapedeck/core/call"
 	"github.com/tapedeck/tapedeck/core/model"
+	"github.com/tapedeck/tapedeck/core/probe"
 	"github.com/tapedeck/tapedeck/disk"
 	"github.com/tapedeck/tapedeck/disk/record"
 	"github.com/tapedeck/tapedeck/node"
@@ -130,7 +131,8 @@ func (n *simNode) start() {
 func (n *simNode) config() node.Config {
 	o := &n.w.opts
 	cfg := core.Config{Self: n.id, Seed: n.rand.Uint64(), Timing: o.Timing, Limits: o.Limits,
-		Coordinators: o.Coordinators, Choice: n.w.choose}
+		Coordinators: o.Coordinators, Choice: n.w.choose,
+		Probe: func(p probe.Point) { n.w.probe(string(p)) }}
 	for _, id := range n.w.peersOf(n) {
 		cfg.Peers = append(cfg.Peers, model.Node{ID: id, Address: string(id) + ":7070"})
 	}
@@ -150,6 +152,7 @@ func (n *simNode) crash(keep unsynced) {
 	w.trace.note(w.loop.now, n.index, kindCrash, n.boot)
 	w.fault(n.id, kindCrash, "unsynced=%s", keep)
 	n.w.inv.stopped(n)
+	n.struck("crash")
 	w.probe("crash, unsynced=" + string(keep))
 	if n.host.Shard().Load().Checkpoints > 0 {
 		w.probe("crash after a checkpoint of this boot")
@@ -168,6 +171,7 @@ func (n *simNode) crash(keep unsynced) {
 // pause stalls the process; resume lets it take up what came meanwhile.
 func (n *simNode) pause() {
 	if n.up && !n.paused {
+		n.struck("pause")
 		n.paused = true
 		n.w.trace.note(n.w.loop.now, n.index, kindPause, 0)
 		n.w.fault(n.id, kindPause, "")

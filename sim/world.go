@@ -54,7 +54,7 @@ func newWorld(o Options, line func(string)) *World {
 	w := &World{
 		opts:    o,
 		trace:   newTrace(line),
-		probes:  map[string]int{},
+		probes:  noProbes(),
 		disks:   newStream(o.Seed, "disks"),
 		links:   newStream(o.Seed, "client links"),
 		crashes: newStream(o.Seed, "crashes"),
@@ -88,9 +88,6 @@ func (w *World) fault(who model.NodeID, k kind, format string, args ...any) {
 	w.faults = append(w.faults, checker.Annotation{Tag: string(who), From: at, To: at, Text: kindNames[k] + " " + text})
 	w.trace.say(w.loop.now, string(who), k, "%s", text)
 }
-
-// probe counts that something worth reaching was reached.
-func (w *World) probe(name string) { w.probes[name]++ }
 
 // violate records a broken invariant; the first one counts.
 func (w *World) violate(invariant, format string, args ...any) {

@@ -71,7 +71,9 @@ func writeHistory(path string, r sim.Result) error {
 
 func printProbes(out *output, probes map[string]int) {
 	for _, name := range slices.Sorted(maps.Keys(probes)) {
-		fmt.Fprintf(out, "probe     %6d %s\n", probes[name], name)
+		if probes[name] > 0 {
+			fmt.Fprintf(out, "probe     %6d %s\n", probes[name], name)
+		}
 	}
 }
 

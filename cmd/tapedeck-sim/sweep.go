@@ -23,6 +23,7 @@ type sweepCommand struct {
 	Corpus  string `type:"path" help:"A folder to keep failing seeds in."`
 	First   bool   `help:"Stop at the first seed that fails."`
 	Probes  bool   `help:"Print how often each probe was hit."`
+	NoCold  bool   `help:"Fail, as undecided, if some probe was never hit: what it stands for was not tested."`
 }
 
 // tally is what a sweep adds up.
@@ -64,8 +65,11 @@ func (c *sweepCommand) Run(out *output) error {
 			}
 		}
 	}
-	if c.Probes {
+	if c.Probes || c.NoCold {
 		printProbes(out, t.probes)
+	}
+	if cold := printCold(out, t.probes); cold > 0 && c.NoCold {
+		out.worsen(sim.Undecided)
 	}
 	fmt.Fprintf(out, "swept     %d seeds, %d failed: %s\n", t.seeds, len(t.failed), sim.ExitName(out.exit))
 	fmt.Fprintf(out, "cost      %d events, %d calls, %d messages; %.0f events per core-second, %.2f core-seconds a seed\n",
@@ -111,6 +115,19 @@ func (c *sweepCommand) sweep(out *output, from, to uint64) tally {
 	}
 	wg.Wait()
 	return t
+}
+
+// printCold says how many probes were hit and which were not.
+func printCold(out *output, probes map[string]int) (cold int) {
+	all := sim.Probes()
+	for _, name := range all {
+		if probes[name] == 0 {
+			cold++
+			fmt.Fprintf(out, "cold      %s\n", name)
+		}
+	}
+	fmt.Fprintf(out, "probes    %d of %d hit\n", len(all)-cold, len(all))
+	return cold
 }
 
 func (t *tally) add(seed uint64, r sim.Result) {

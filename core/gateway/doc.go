@@ -20,6 +20,7 @@ import (
 	"github.com/tapedeck/tapedeck/core/call"
 	"github.com/tapedeck/tapedeck/core/choice"
 	"github.com/tapedeck/tapedeck/core/model"
+	"github.com/tapedeck/tapedeck/core/probe"
 )
 
 // Host is what a gateway asks of its shard.
@@ -53,4 +54,5 @@ type Config struct {
 	LeaderWait  time.Duration // patience with a group without leader
 	MaxRequests int           // client requests under way
 	Choice      choice.Func   // may be nil
+	Probe       probe.Func    // counts the points that are passed; may be nil
 }

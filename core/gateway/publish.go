@@ -9,6 +9,7 @@ import (
 	"github.com/tapedeck/tapedeck/core/batch"
 	"github.com/tapedeck/tapedeck/core/call"
 	"github.com/tapedeck/tapedeck/core/model"
+	"github.com/tapedeck/tapedeck/core/probe"
 )
 
 func maxMessage(t *model.Topic) int {
@@ -146,6 +147,7 @@ func (p *publishing) finish() {
 }
 
 func (p *publishing) again() {
+	p.g.cfg.Probe.Hit(probe.SplitAnew)
 	g, rq, places := p.g, p.rq, slices.Sorted(slices.Values(p.stale))
 	c := *p.c
 	c.Messages = make([]batch.Message, len(places))

@@ -9,6 +9,7 @@ import (
 	"github.com/tapedeck/tapedeck/core/call"
 	"github.com/tapedeck/tapedeck/core/choice"
 	"github.com/tapedeck/tapedeck/core/model"
+	"github.com/tapedeck/tapedeck/core/probe"
 )
 
 // pullSlice bounds one round of a waiting pull: after it the coordinator is
@@ -85,6 +86,9 @@ func (p *pulling) round() {
 			p.messages = min(p.messages, p.granted.Room)
 		}
 		p.c.Member = p.granted.Member
+		if p.granted.Replay {
+			p.g.cfg.Probe.Hit(probe.PullReplayed)
+		}
 		p.skipped = p.granted.Skipped
 		if !p.granted.Replay && p.g.cfg.Choice.Rare(choice.PullOne) {
 			p.messages = 1
@@ -224,6 +228,7 @@ func (p *pulling) got(w *walk, resp call.Response, err *model.Error) {
 			return
 		}
 	case err.Reason == model.ReasonOffsetTooOld && err.Start > w.left.From && w.reads == 1:
+		p.g.cfg.Probe.Hit(probe.PullSkips)
 		p.skips = append(p.skips, call.Range{Partition: w.left.Partition, From: w.left.From, To: err.Start})
 	default:
 		// No leader, or a new one that does not know the end yet: the other
@@ -399,6 +404,7 @@ func above(vs []batch.View, from model.Offset) []batch.View {
 // failed starts over when the member's place changed between grant and delivery.
 func (p *pulling) failed(err *model.Error) {
 	if err.Reason == model.ReasonFenced && p.g.h.Now() < p.until {
+		p.g.cfg.Probe.Hit(probe.PullOvertaken)
 		p.again()
 		return
 	}

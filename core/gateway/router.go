@@ -8,6 +8,7 @@ import (
 	"github.com/tapedeck/tapedeck/core/call"
 	"github.com/tapedeck/tapedeck/core/choice"
 	"github.com/tapedeck/tapedeck/core/model"
+	"github.com/tapedeck/tapedeck/core/probe"
 )
 
 // ask is one call of a group, over as many tries as it takes.
@@ -136,7 +137,7 @@ func (g *Gateway) Answer(id uint64, from model.NodeID, resp call.Response, err *
 			for i := range acked.Results {
 				r := &acked.Results[i]
 				if r.Err != nil && r.Err.Reason != call.ReasonCheckEnd {
-					r.Err = a.judged(r.Err)
+					r.Err = a.judged(r.Err, g.cfg.Probe)
 				}
 			}
 		}
@@ -150,6 +151,7 @@ func (g *Gateway) Answer(id uint64, from model.NodeID, resp call.Response, err *
 		delete(g.leaders, a.group)
 		pause := retryPause
 		if err.Leader != "" && err.Leader != from {
+			g.cfg.Probe.Hit(probe.HintFollowed)
 			g.leaders[a.group] = err.Leader
 			pause = hopPause
 		}
@@ -158,10 +160,11 @@ func (g *Gateway) Answer(id uint64, from model.NodeID, resp call.Response, err *
 		g.retry(a, retryPause)
 	case err.Code == model.Unavailable && repeatable(a.req) && err.Reason != model.ReasonStaleMap:
 		a.open = a.open || !readOnly(a.req)
+		g.cfg.Probe.Hit(probe.TriedAgain)
 		delete(g.leaders, a.group)
 		g.retry(a, max(retryPause, err.RetryAfter))
 	default:
-		g.finish(a, nil, a.judged(err))
+		g.finish(a, nil, a.judged(err, g.cfg.Probe))
 	}
 }
 
@@ -199,10 +202,11 @@ func fits(req call.Request, resp call.Response) (ok bool) {
 // judged is what a refusal says of the whole call. A try before it whose outcome
 // is not known may have taken effect, and the refusal may be the consequence: of
 // an ack, say, that was made, before its partition went to another member.
-func (a *ask) judged(err *model.Error) *model.Error {
+func (a *ask) judged(err *model.Error, probes probe.Func) *model.Error {
 	if err == nil || !a.open || !changes(a.req) || err.Code == model.InvalidArgument || err.Code == model.Unimplemented {
 		return err
 	}
+	probes.Hit(probe.RefusedAfterUnknown)
 	return model.Reasoned(model.Unavailable, model.ReasonUnknownOutcome, retryPause,
 		"an earlier try may have taken effect; the last one was refused: %s", err.Error())
 }
@@ -234,11 +238,13 @@ func (g *Gateway) retry(a *ask, pause time.Duration) {
 func (g *Gateway) giveUp(a *ask) {
 	switch {
 	case a.open || a.inFlight && !readOnly(a.req):
+		g.cfg.Probe.Hit(probe.OutcomeUnknown)
 		g.finish(a, nil, model.Reasoned(model.DeadlineExceeded, model.ReasonUnknownOutcome, retryPause,
 			"no answer within the deadline; the call may have taken effect"))
 	case a.last != nil && a.last.Code == model.Unavailable: // STALE_MAP, or a leader that says why not
 		g.finish(a, nil, a.last)
 	default:
+		g.cfg.Probe.Hit(probe.NoLeader)
 		g.finish(a, nil, g.noLeader(a))
 	}
 }
@@ -282,6 +288,7 @@ func (g *Gateway) lost(a *ask) {
 		return
 	}
 	a.open = a.open || !readOnly(a.req)
+	g.cfg.Probe.Hit(probe.TriedAgain)
 	g.retry(a, retryPause)
 }
 

@@ -20,6 +20,7 @@ package group
 import (
 	"github.com/tapedeck/tapedeck/core/call"
 	"github.com/tapedeck/tapedeck/core/model"
+	"github.com/tapedeck/tapedeck/core/probe"
 )
 
 // Ref names a request waiting for its reply. Every Ref is replied to once; a
@@ -63,6 +64,16 @@ type Asker interface {
 	Machine
 	// AskDone follows Host.Ask, later, whether the replica still leads or not.
 	AskDone(h Host, id uint64, resp call.Response, err *model.Error)
+}
+
+// Prober is a Host that counts the points that are passed.
+type Prober interface{ Probe(p probe.Point) }
+
+// Hit counts a point, if somebody does.
+func Hit(h Host, p probe.Point) {
+	if c, ok := h.(Prober); ok {
+		c.Probe(p)
+	}
 }
 
 // Host is what a Machine may ask for. Calls take effect in order.

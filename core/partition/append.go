@@ -6,6 +6,7 @@ import (
 	"github.com/tapedeck/tapedeck/core/choice"
 	"github.com/tapedeck/tapedeck/core/group"
 	"github.com/tapedeck/tapedeck/core/model"
+	"github.com/tapedeck/tapedeck/core/probe"
 )
 
 // append takes a publish: check, dedupe, stamp, propose. The answer comes with
@@ -64,6 +65,7 @@ func (m *Machine) wait(h group.Host, ref group.Ref, v batch.View, start bool) bo
 		!m.lead.keep(h.Now(), ref, v, start) {
 		return false
 	}
+	group.Hit(h, probe.BatchWaits)
 	m.wake(h, m.lead.early[0].until)
 	return true
 }
@@ -73,6 +75,7 @@ func (m *Machine) wait(h group.Host, ref group.Ref, v batch.View, start bool) bo
 func (m *Machine) proposeBatch(h group.Host, ref group.Ref, v batch.View, start bool, to standing) bool {
 	l := m.lead
 	if l.activeBytes > 0 && (l.activeBytes+uint64(len(v)) > m.rollBytes() || m.cfg.Choice.Rare(choice.RollNow)) {
+		group.Hit(h, probe.SegmentRolledBySize)
 		m.proposeRoll(h)
 	}
 	if v.StampFlags()&batch.Stamped != 0 {
@@ -84,8 +87,12 @@ func (m *Machine) proposeBatch(h group.Host, ref group.Ref, v batch.View, start 
 		flags |= batch.StampStart
 	}
 	at, untrusted := l.stamp(h)
-	if untrusted {
+	switch {
+	case untrusted:
 		flags |= batch.StampUntrusted
+		group.Hit(h, probe.TimeUntrusted)
+	case at > h.Wall():
+		group.Hit(h, probe.TimeHeld)
 	}
 	v.StampWith(l.next, at, flags)
 	if !h.Propose(v) {
@@ -133,6 +140,7 @@ func (m *Machine) checkMap(h group.Host, v batch.View) *model.Error {
 	if !ok || v.MapVersion() >= t.MapVersion {
 		return nil
 	}
+	group.Hit(h, probe.StaleMap)
 	return model.Reasoned(model.Unavailable, model.ReasonStaleMap, retrySoon,
 		"the batch was split by version %d of the partition count, now it is version %d; split it again",
 		v.MapVersion(), t.MapVersion)
@@ -156,6 +164,7 @@ func (m *Machine) dedupe(h group.Host, ref group.Ref, v batch.View, start bool) 
 		h.Reply(ref, nil, model.Invalid("producer", "epoch %d and sequence %d cannot be: epochs start at 1, "+
 			"and the sequence must not pass its end", v.Epoch(), v.Sequence()))
 	case fitFenced:
+		group.Hit(h, probe.EpochFenced)
 		h.Reply(ref, nil, sequenceError(model.ReasonFenced, uint64(s.epoch),
 			"producer %d has epoch %d by now; epoch %d is fenced: open the producer again", id, s.epoch, v.Epoch()))
 	case fitUnknown:
@@ -163,6 +172,7 @@ func (m *Machine) dedupe(h group.Host, ref group.Ref, v batch.View, start bool) 
 			"nothing is known of producer %d, epoch %d, which must start at 0 and not at %d; "+
 				"if it was here before, its memory expired: go on with start", id, v.Epoch(), v.Sequence()))
 	case fitGap:
+		group.Hit(h, probe.SequenceGap)
 		h.Reply(ref, nil, sequenceError(model.ReasonSequenceGap, uint64(s.next),
 			"sequence %d was to come, not %d; send what is missing first", s.next, v.Sequence()))
 	case fitPast:
@@ -176,6 +186,7 @@ func (m *Machine) repeat(h group.Host, ref group.Ref, v batch.View, s standing) 
 	l, id, oldest := m.lead, v.Producer(), s.next
 	if a := l.ahead[id]; a != nil {
 		if p := a.find(v); p != nil {
+			group.Hit(h, probe.RetryJoins)
 			l.attach(p, ref)
 			return
 		}
@@ -187,12 +198,17 @@ func (m *Machine) repeat(h group.Host, ref group.Ref, v batch.View, s standing) 
 	}
 	if p := l.applied(&m.st, id); p != nil && p.epoch == v.Epoch() {
 		if b := p.find(v.Sequence(), v.Count()); b != nil {
+			group.Hit(h, probe.RetryRemembered)
+			if b.base < l.began {
+				group.Hit(h, probe.RetryAfterFailover)
+			}
 			h.Reply(ref, &call.Appended{Base: b.base, AppendTime: b.time, Duplicate: true}, nil)
 			return
 		}
 		oldest = min(oldest, p.oldest())
 	}
 	if v.Sequence() < oldest {
+		group.Hit(h, probe.SequenceTooOld)
 		h.Reply(ref, nil, sequenceError(model.ReasonSequenceTooOld, uint64(s.next),
 			"sequence %d is older than what is remembered, from %d on; whether it was stored cannot be told",
 			v.Sequence(), oldest))

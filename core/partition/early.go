@@ -8,6 +8,7 @@ import (
 	"github.com/tapedeck/tapedeck/core/call"
 	"github.com/tapedeck/tapedeck/core/group"
 	"github.com/tapedeck/tapedeck/core/model"
+	"github.com/tapedeck/tapedeck/core/probe"
 )
 
 // A producer has several batches under way, each on a connection of its own, and
@@ -82,6 +83,7 @@ func (m *Machine) follow(h group.Host, id model.ProducerID) {
 		if !ok {
 			return
 		}
+		group.Hit(h, probe.BatchFollows)
 		m.admit(h, e.ref, &call.Append{Batch: e.view, Start: e.start}, false)
 	}
 }
@@ -90,6 +92,7 @@ func (m *Machine) follow(h group.Host, id model.ProducerID) {
 func (m *Machine) expireEarly(h group.Host) {
 	for l := m.lead; len(l.early) > 0 && l.early[0].until <= h.Now(); {
 		e := l.release(0)
+		group.Hit(h, probe.BatchWaitedInVain)
 		m.admit(h, e.ref, &call.Append{Batch: e.view, Start: e.start}, false)
 	}
 }

@@ -19,6 +19,7 @@ import (
 // clock, the active segment and the producers as seen through ahead.
 type leader struct {
 	next     model.Offset
+	began    model.Offset // next when this leader began
 	clock    logClock
 	base     model.Wall // the wall clock when last trusted; before that, the log's time or the topic's creation
 	baseMono model.Mono // when that was

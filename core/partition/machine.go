@@ -220,6 +220,7 @@ func (m *Machine) LeaderStart(h group.Host) {
 		m.lead.base = max(m.lead.base, t.Created)
 	}
 	m.lead.rebuild(&m.st)
+	m.lead.began = m.lead.next
 	m.tend(h)
 	m.arm(h)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/tapedeck/tapedeck/core/filter"
 	"github.com/tapedeck/tapedeck/core/group"
 	"github.com/tapedeck/tapedeck/core/model"
+	"github.com/tapedeck/tapedeck/core/probe"
 )
 
 // Bounds of one read's answer, in bytes, and of a wait for ReadIndexDone: the
@@ -93,6 +94,7 @@ func (m *Machine) judge(h group.Host, r *reader) {
 	case m.lead == nil:
 		m.finish(h, r, nil, h.NotLeader())
 	case r.offset == m.st.next && r.until > h.Now():
+		group.Hit(h, probe.ReadParked)
 		r.stage, r.fresh = stageParked, false
 		m.parked = append(m.parked, r)
 		m.wake(h, r.until)
@@ -138,6 +140,7 @@ func (m *Machine) serve(h group.Host, r *reader) {
 		m.finish(h, r, m.sift(r, m.result(run, next)), nil)
 		return
 	}
+	group.Hit(h, probe.ReadStored)
 	m.lastRead++
 	r.stage, r.storeID = stageStored, m.lastRead
 	m.stored[r.storeID] = r
@@ -156,6 +159,7 @@ func (m *Machine) ReadDone(h group.Host, id uint64, data []byte, err *model.Erro
 		return
 	}
 	if r.offset < m.st.logStart() {
+		group.Hit(h, probe.ReadOvertaken)
 		m.tooOld(h, r)
 		return
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/tapedeck/tapedeck/core/group"
 	"github.com/tapedeck/tapedeck/core/model"
+	"github.com/tapedeck/tapedeck/core/probe"
 )
 
 // How often a leader looks after retention: never more often than tendMin, at
@@ -56,9 +57,11 @@ func (m *Machine) tend(h group.Host) {
 	now := l.clock
 	now.move(l.stamp(h))
 	if l.activeBytes > 0 && l.activeFirst <= minus(now.time, m.rollAge()) {
+		group.Hit(h, probe.SegmentRolledByAge)
 		m.proposeRoll(h)
 	}
 	if bound := m.st.trimBound(now.aged); bound > m.st.logStart() && !l.trimming {
+		group.Hit(h, probe.Trimmed)
 		l.trimming = m.propose(h, nobody, command{kind: cmdTrim, offset: bound}) != nil
 	}
 	upto := minus(now.aged, model.ProducerExpiry)

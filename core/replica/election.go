@@ -10,6 +10,7 @@ import (
 	"go.etcd.io/raft/v3/tracker"
 
 	"github.com/tapedeck/tapedeck/core/model"
+	"github.com/tapedeck/tapedeck/core/probe"
 )
 
 // clock is the election clock of a replica that does not lead. Contact with a
@@ -51,6 +52,9 @@ func (r *Replica) Tick() {
 		// Learners and unpromotable replicas forget, too: one promoted without
 		// knowing it must be able to grant.
 		if err := r.rn.ForgetLeader(); err == nil {
+			if r.lead != raft.None {
+				r.cfg.Probe.Hit(probe.LeaderForgotten)
+			}
 			r.s.Touched(r.cfg.Group.ID)
 		}
 	}
@@ -98,6 +102,7 @@ func (r *Replica) retrySnapshots(only func(uint64) bool) {
 		}
 	})
 	for _, id := range ids {
+		r.cfg.Probe.Hit(probe.SnapshotLost)
 		r.rn.ReportSnapshot(id, raft.SnapshotFailure)
 	}
 }

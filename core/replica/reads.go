@@ -7,6 +7,7 @@ import (
 
 	"github.com/tapedeck/tapedeck/core/group"
 	"github.com/tapedeck/tapedeck/core/model"
+	"github.com/tapedeck/tapedeck/core/probe"
 )
 
 // reads coalesces linearizable reads: at most one round of heartbeats is under
@@ -33,9 +34,12 @@ func (r *Replica) ReadIndex(ref group.Ref) {
 	r.s.Touched(r.cfg.Group.ID)
 }
 
-func (q *reads) confirmed(rs raft.ReadState) {
+func (q *reads) confirmed(r *Replica, rs raft.ReadState) {
 	if len(rs.RequestCtx) == 8 && binary.LittleEndian.Uint64(rs.RequestCtx) == q.round && !q.idle() {
 		q.known, q.index = true, rs.Index
+		if rs.Index > r.applied {
+			r.cfg.Probe.Hit(probe.ReadAheadOfApply)
+		}
 	}
 }
 
@@ -59,6 +63,7 @@ func (q *reads) advance(r *Replica) {
 // expire gives up a round that found no quorum in time.
 func (q *reads) expire(r *Replica, now model.Mono) {
 	if !q.idle() && now >= q.deadline {
+		r.cfg.Probe.Hit(probe.ReadsWithoutQuorum)
 		q.fail(r)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/tapedeck/tapedeck/core/choice"
 	"github.com/tapedeck/tapedeck/core/group"
 	"github.com/tapedeck/tapedeck/core/model"
+	"github.com/tapedeck/tapedeck/core/probe"
 	"github.com/tapedeck/tapedeck/core/wire"
 )
 
@@ -30,6 +31,7 @@ type Config struct {
 	InflightBytes    int
 	UncommittedBytes int
 	Choice           choice.Func
+	Probe            probe.Func // may be nil
 }
 
 // Services is what a replica asks of its shard.
@@ -183,6 +185,9 @@ func (r *Replica) Durable(sequence uint64) {
 		if w.snapshot != nil {
 			r.install(w.snapshot)
 		}
+		if len(w.entries) > 0 && w.entries[0].GetIndex() <= r.log.last() {
+			r.cfg.Probe.Hit(probe.TailReplaced)
+		}
 		r.log.append(w.entries)
 		r.respond(w.responses)
 	}
@@ -207,6 +212,7 @@ func (r *Replica) promising() bool {
 
 func (r *Replica) install(s *pb.Snapshot) {
 	m := s.Metadata
+	r.cfg.Probe.Hit(probe.SnapshotInstalled)
 	r.log.reset(m.GetIndex(), m.GetTerm())
 	r.applied, r.appliedTerm, r.conf = m.GetIndex(), m.GetTerm(), m.ConfState
 	if err := r.machine.Restore(s.Data); err != nil {
@@ -241,6 +247,7 @@ func (r *Replica) handle(rd raft.Ready) {
 		case m.GetTo() == raft.LocalApplyThread:
 			applyMsg = m
 		case m.GetType() == pb.MsgVote:
+			r.cfg.Probe.Hit(probe.VoteWaits)
 			votes = append(votes, m) // duty 2: held until its term and vote are durable
 		default:
 			r.send(m)
@@ -252,7 +259,7 @@ func (r *Replica) handle(rd raft.Ready) {
 		r.hold(votes)
 	}
 	for _, rs := range rd.ReadStates {
-		r.reads.confirmed(rs)
+		r.reads.confirmed(r, rs)
 	}
 	if applyMsg != nil {
 		r.apply(applyMsg.GetEntries())
@@ -368,6 +375,7 @@ func (r *Replica) applyConf(e *pb.Entry) {
 		panic(fmt.Sprintf("group %d entry %d is not a membership change: %v", r.cfg.Group.ID, e.GetIndex(), err))
 	}
 	r.conf = r.rn.ApplyConfChange(cc)
+	r.cfg.Probe.Hit(probe.MembersChanged)
 }
 
 // observe follows raft's role and term and opens or closes the own-term gate.
@@ -389,6 +397,12 @@ func (r *Replica) observe() {
 }
 
 func (r *Replica) stopLeading() {
+	if r.uncommitted > 0 {
+		r.cfg.Probe.Hit(probe.LeaderLostUncommitted)
+	}
+	if !r.reads.idle() {
+		r.cfg.Probe.Hit(probe.LeaderLostReads)
+	}
 	r.leading = false
 	r.proposals = nil
 	r.reads.fail(r)
@@ -398,8 +412,11 @@ func (r *Replica) stopLeading() {
 // Propose queues an entry; everything queued in one step is one raft message.
 func (r *Replica) Propose(data []byte) bool {
 	// One entry is taken however large: refused for ever it could never succeed.
-	if !r.leading || r.handing || r.s.Now() < r.yieldUntil ||
-		r.uncommitted > 0 && r.uncommitted+len(data) > r.cfg.UncommittedBytes || r.cfg.Choice.Rare(choice.ProposalDenied) {
+	if !r.leading || r.handing || r.s.Now() < r.yieldUntil {
+		return false
+	}
+	if r.uncommitted > 0 && r.uncommitted+len(data) > r.cfg.UncommittedBytes || r.cfg.Choice.Rare(choice.ProposalDenied) {
+		r.cfg.Probe.Hit(probe.TooMuchUncommitted)
 		return false
 	}
 	r.uncommitted += len(data)
@@ -421,6 +438,7 @@ func (r *Replica) propose() {
 		// What the machine keeps ahead of apply is void; it starts afresh.
 		r.observe()
 		if r.leading {
+			r.cfg.Probe.Hit(probe.ProposalsDropped)
 			r.stopLeading()
 			r.leading = true
 			r.uncommitted = 0
@@ -434,6 +452,7 @@ func (r *Replica) makeSnapshot() (*pb.Snapshot, error) {
 	if r.applied == 0 {
 		return nil, raft.ErrSnapshotTemporarilyUnavailable
 	}
+	r.cfg.Probe.Hit(probe.SnapshotSent)
 	return &pb.Snapshot{Data: r.machine.Snapshot(), Metadata: &pb.SnapshotMetadata{
 		ConfState: proto.Clone(r.conf).(*pb.ConfState), Index: new(r.applied), Term: new(r.appliedTerm)}}, nil
 }
@@ -454,6 +473,9 @@ func (r *Replica) Checkpoint() (a Applied, payload []byte, ok bool) {
 			keep := w.entries[0].GetIndex() - r.applied - 1
 			es = append(es[:keep:keep], w.entries...)
 		}
+	}
+	if len(r.writes) > 0 {
+		r.cfg.Probe.Hit(probe.CheckpointDuringWrites)
 	}
 	b := base{hard: r.hard, applied: r.applied, appliedTerm: r.appliedTerm, conf: r.conf, entries: es}
 	return Applied{r.applied, r.appliedTerm, r.conf, r.machine.Snapshot()}, wire.Encode(&b), true

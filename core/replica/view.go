@@ -7,6 +7,7 @@ import (
 
 	"github.com/tapedeck/tapedeck/core/group"
 	"github.com/tapedeck/tapedeck/core/model"
+	"github.com/tapedeck/tapedeck/core/probe"
 )
 
 // View is what invariants, metrics and the shard see of a replica.
@@ -57,6 +58,19 @@ func (r *Replica) Leading() bool { return r.leading }
 // Uncommitted is the size in bytes of what this leader proposed and has not
 // applied yet.
 func (r *Replica) Uncommitted() int { return r.uncommitted }
+
+// Writing says that something of this replica's log is on its way to the disk.
+func (r *Replica) Writing() bool { return r.promising() }
+
+// Learner says that the catalog knows this replica as one that does not vote.
+func (r *Replica) Learner() bool {
+	for _, p := range r.cfg.Group.Replicas {
+		if p.ID == r.cfg.Self {
+			return p.Learner
+		}
+	}
+	return r.cfg.Group.Change.Add.ID == r.cfg.Self
+}
 
 // Applied is the applied index.
 func (r *Replica) Applied() uint64 { return r.applied }
@@ -118,6 +132,7 @@ func (r *Replica) TransferTo(to model.ReplicaID) bool {
 	if ready {
 		r.rn.TransferLeader(uint64(to))
 		r.handing = true
+		r.cfg.Probe.Hit(probe.LeadershipHandedOver)
 		r.s.Touched(r.cfg.Group.ID)
 	}
 	return ready

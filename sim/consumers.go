@@ -148,7 +148,9 @@ func (c *rawConsumer) work(every time.Duration) {
 				func(call.ClientResult, *model.Error) { c.dead = true })
 			return
 		}
-		c.act()
+		if !c.run.resting() {
+			c.act()
+		}
 		c.work(every)
 	})
 }

@@ -13,22 +13,29 @@ import (
 func (m *nemesis) harms() []habit {
 	h := &m.w.opts.Harm
 	return []habit{
-		{"full disk", h.Full, h.FullFor, m.full},
-		{"failing disk", h.Fail, 0, m.fail},
-		{"damage", h.Damage, h.DamageFor, m.damage},
-		{"wipe", h.Wipe, h.WipeFor, m.wipe},
-		{"set back", h.SetBack, h.SetBackFor, m.setBack},
+		{"full disk", h.Full, h.FullFor, m.drawFull},
+		{"failing disk", h.Fail, 0, m.drawFail},
+		{"damage", h.Damage, h.DamageFor, m.drawDamage},
+		{"wipe", h.Wipe, h.WipeFor, m.drawWipe},
+		{"set back", h.SetBack, h.SetBackFor, m.drawOn(strikeSetBack)},
 	}
 }
 
-// full leaves a disk little room, or none, for a while.
-func (m *nemesis) full(s *stream) func() {
-	n := m.target(s)
-	free := s.Uint64N(2 * m.w.opts.Limits.FreeLow)
+func (m *nemesis) drawFull(s *stream) *Strike {
+	k := &Strike{Kind: strikeFull, Node: m.target(s).id, Free: s.Uint64N(2 * m.w.opts.Limits.FreeLow)}
 	if s.IntN(3) == 0 {
-		free = 0
+		k.Free = 0
 	}
+	return k
+}
+
+// full leaves a disk little room, or none, for a while.
+func (m *nemesis) full(n *simNode, free uint64) func() {
+	watched := n.harm.watching
 	n.fill(free)
+	if n.up && !watched && m.w.opts.Harm.Full == 0 {
+		n.watchDisk()
+	}
 	return func() {
 		n.disk.Heal()
 		m.w.fault(n.id, kindNotice, "its disk has room again")
@@ -42,13 +49,10 @@ func (n *simNode) fill(free uint64) {
 	n.w.probe("disk full")
 }
 
-// fail makes one call of a kind fail on some of the files.
-func (m *nemesis) fail(s *stream) func() {
-	n := m.target(s)
-	op := pick(s, simdisk.OpSync, simdisk.OpSync, simdisk.OpWrite, simdisk.OpRead)
-	where := pick(s, "journal", "segments", "", "checkpoint-", "MANIFEST")
-	n.failing(op, where)
-	return nil
+// drawFail draws a call that is to fail, on some of the files.
+func (m *nemesis) drawFail(s *stream) *Strike {
+	return &Strike{Kind: strikeFail, Node: m.target(s).id, Call: pick(s, "sync", "sync", "write", "read"),
+		Where: pick(s, "journal", "segments", "", "checkpoint-", "MANIFEST")}
 }
 
 func (n *simNode) failing(op simdisk.Op, where string) {
@@ -57,20 +61,33 @@ func (n *simNode) failing(op simdisk.Op, where string) {
 	n.w.probe("disk fails")
 }
 
-// damage stops a node, changes durable bytes of its folder, and starts it. If
-// nothing noticed until it is mended, the operator rebuilds the node.
-func (m *nemesis) damage(s *stream) func() {
+func (m *nemesis) drawDamage(s *stream) *Strike {
 	n, how := m.target(s), s.Uint64()
 	if !m.w.mayHarm(n) {
 		return nil
 	}
-	n.crash(m.w.drawUnsynced(s))
-	draw := newStream(how, "damage")
-	if !n.corrupt(draw, pick(draw, "journal/", "segments/", "")) {
+	k := &Strike{Kind: strikeDamage, Node: n.id, Draw: how, Unsynced: []string{string(m.w.drawUnsynced(s))}}
+	k.Where = whereDamaged(newStream(how, "damage"))
+	k.Stays = s.IntN(2) != 0
+	return k
+}
+
+func whereDamaged(s *stream) string { return pick(s, "journal/", "segments/", "") }
+
+// damage stops a node, changes durable bytes of its folder, and starts it. If
+// nothing noticed until it is mended, the operator rebuilds the node.
+func (m *nemesis) damage(n *simNode, k *Strike) func() {
+	if !m.w.mayHarm(n) {
+		return nil
+	}
+	n.crash(k.unsyncedAt(0))
+	draw := newStream(k.Draw, "damage")
+	whereDamaged(draw) // it was drawn when the strike was
+	if !n.corrupt(draw, k.Where) {
 		n.start()
 		return nil
 	}
-	if s.IntN(2) == 0 {
+	if !k.Stays {
 		n.start()
 	}
 	return func() {
@@ -178,13 +195,20 @@ func witnessed(data []byte, unwrap func(data []byte) (start, end int, ok bool)) 
 	return out
 }
 
-// wipe stops a node and takes its folder away; it comes back empty.
-func (m *nemesis) wipe(s *stream) func() {
+func (m *nemesis) drawWipe(s *stream) *Strike {
 	n := m.target(s)
 	if !m.w.mayHarm(n) {
 		return nil
 	}
-	n.crash(m.w.drawUnsynced(s))
+	return &Strike{Kind: strikeWipe, Node: n.id, Unsynced: []string{string(m.w.drawUnsynced(s))}}
+}
+
+// wipe stops a node and takes its folder away; it comes back empty.
+func (m *nemesis) wipe(n *simNode, k *Strike) func() {
+	if !m.w.mayHarm(n) {
+		return nil
+	}
+	n.crash(k.unsyncedAt(0))
 	n.wipe()
 	return func() {
 		if !n.up {
@@ -194,8 +218,7 @@ func (m *nemesis) wipe(s *stream) func() {
 }
 
 // setBack takes a copy of a folder, and after a while puts it in its place.
-func (m *nemesis) setBack(s *stream) func() {
-	n := m.target(s)
+func (m *nemesis) setBack(n *simNode) func() {
 	if n.harm.retired || !n.up {
 		return nil
 	}

@@ -8,34 +8,46 @@ import (
 
 // nemesis breaks things during the safety phase. Each kind of fault is a habit
 // with a random stream of its own, so that taking one away leaves the others'
-// strikes where they were.
+// strikes where they were. Given strikes take the place of all habits.
 type nemesis struct {
 	w       *World
+	began   time.Duration
 	stopped bool
+	struck  []Strike // what was done, in order
 }
 
-// habit is one kind of fault. strike breaks something and returns what mends it,
-// or nil if nothing was broken.
+// habit is one kind of fault. draw says what its next strike is, or nil.
 type habit struct {
 	name         string
 	every, mends time.Duration // means; every 0: never
-	strike       func(s *stream) (mend func())
+	draw         func(s *stream) *Strike
 }
 
 func (w *World) startNemesis() *nemesis {
-	m := &nemesis{w: w}
+	m := &nemesis{w: w, began: w.loop.now}
+	w.nemesis = m
+	if w.opts.Planned {
+		for i := range w.opts.Strikes {
+			m.w.loop.after(w.opts.Strikes[i].At, func() {
+				if !m.stopped {
+					m.strike(w.opts.Strikes[i])
+				}
+			})
+		}
+		return m
+	}
 	f := &w.opts.Faults
 	for _, h := range append(m.harms(), []habit{
-		{"crash", f.Crash, f.CrashFor, m.crash},
-		{"power cut", f.PowerCut, f.CrashFor, m.powerCut},
-		{"pause", f.Pause, f.PauseFor, m.pause},
-		{"cut", f.Cut, f.CutFor, m.cut},
-		{"one way", f.OneWay, f.OneWayFor, m.oneWay},
-		{"isolate", f.Isolate, f.IsolateFor, m.isolate},
-		{"hold", f.Hold, f.HoldFor, m.hold},
-		{"reset", f.Reset, 0, m.reset},
-		{"slow disk", f.SlowDisk, f.SlowFor, m.slowDisk},
-		{"jump", f.Jump, 0, m.jump},
+		{"crash", f.Crash, f.CrashFor, m.drawCrash},
+		{"power cut", f.PowerCut, f.CrashFor, m.drawPowerCut},
+		{"pause", f.Pause, f.PauseFor, m.drawOn(strikePause)},
+		{"cut", f.Cut, f.CutFor, m.drawLink(strikeCut)},
+		{"one way", f.OneWay, f.OneWayFor, m.drawLink(strikeOneWay)},
+		{"isolate", f.Isolate, f.IsolateFor, m.drawOn(strikeIsolate)},
+		{"hold", f.Hold, f.HoldFor, m.drawLink(strikeHold)},
+		{"reset", f.Reset, 0, m.drawLink(strikeReset)},
+		{"slow disk", f.SlowDisk, f.SlowFor, m.drawOn(strikeSlow)},
+		{"jump", f.Jump, 0, m.drawJump},
 	}...) {
 		if h.every > 0 {
 			m.live(h, newStream(w.opts.Seed, "nemesis "+h.name))
@@ -50,15 +62,29 @@ func (m *nemesis) live(h habit, s *stream) {
 		if m.stopped {
 			return
 		}
-		mend, lasts := h.strike(s), s.about(h.mends)
-		if mend != nil {
-			m.w.loop.after(lasts, func() {
-				if !m.stopped {
-					mend()
-				}
-			})
+		k, lasts := h.draw(s), s.about(h.mends)
+		if k != nil {
+			k.At = m.w.loop.now - m.began
+			if h.mends > 0 {
+				k.For = lasts
+			}
+			m.strike(*k)
 		}
 		m.live(h, s)
+	})
+}
+
+// strike carries a strike out, and mends it when its time is over.
+func (m *nemesis) strike(k Strike) {
+	m.struck = append(m.struck, k)
+	mend := m.carryOut(&k)
+	if mend == nil {
+		return
+	}
+	m.w.loop.after(k.For, func() {
+		if !m.stopped {
+			mend()
+		}
 	})
 }
 
@@ -106,27 +132,44 @@ func (m *nemesis) pair(s *stream) (a, b *simNode, ok bool) {
 	return a, m.w.nodes[i], true
 }
 
-func (m *nemesis) crash(s *stream) func() {
+// drawOn draws a strike that says nothing but whom it befalls.
+func (m *nemesis) drawOn(kind string) func(s *stream) *Strike {
+	return func(s *stream) *Strike { return &Strike{Kind: kind, Node: m.target(s).id} }
+}
+
+func (m *nemesis) drawCrash(s *stream) *Strike {
 	n, keep, again := m.target(s), m.w.drawUnsynced(s), s.hit(2000)
+	return &Strike{Kind: strikeCrash, Node: n.id, Unsynced: []string{string(keep)}, Again: again}
+}
+
+func (m *nemesis) crash(n *simNode, k *Strike) func() {
 	if !n.up {
 		return nil
 	}
-	n.crash(keep)
+	n.crash(k.unsyncedAt(0))
 	return func() {
 		if n.up || n.harm.retired {
 			return
 		}
 		n.start()
-		if again && n.up { // power fails once more, just after recovery
+		if k.Again && n.up { // power fails once more, just after recovery
 			n.crash(m.w.drawUnsynced(m.w.crashes))
 			n.start()
 		}
 	}
 }
 
-func (m *nemesis) powerCut(s *stream) func() {
-	for _, n := range m.w.nodes {
-		n.crash(m.w.drawUnsynced(s))
+func (m *nemesis) drawPowerCut(s *stream) *Strike {
+	k := &Strike{Kind: strikePowerCut}
+	for range m.w.nodes {
+		k.Unsynced = append(k.Unsynced, string(m.w.drawUnsynced(s)))
+	}
+	return k
+}
+
+func (m *nemesis) powerCut(k *Strike) func() {
+	for i, n := range m.w.nodes {
+		n.crash(k.unsyncedAt(i))
 	}
 	return func() {
 		for _, n := range m.w.nodes {
@@ -149,37 +192,45 @@ func (w *World) drawUnsynced(s *stream) unsynced {
 	return loseUnsynced
 }
 
-func (m *nemesis) pause(s *stream) func() {
-	n := m.target(s)
-	n.pause()
-	return n.resume
+// drawLink draws which link a strike befalls, and one way in which direction.
+func (m *nemesis) drawLink(kind string) func(s *stream) *Strike {
+	return func(s *stream) *Strike {
+		a, b, ok := m.pair(s)
+		if !ok {
+			return nil
+		}
+		if kind == strikeOneWay && s.IntN(2) == 0 {
+			a, b = b, a
+		}
+		return &Strike{Kind: kind, Node: a.id, Peer: b.id}
+	}
 }
 
-func (m *nemesis) cut(s *stream) func() {
-	a, b, ok := m.pair(s)
-	if !ok {
-		return nil
+// link strikes the link from a to b, or of a and b.
+func (m *nemesis) link(kind string, a, b *simNode) func() {
+	switch kind {
+	case strikeCut:
+		a.struck("cut")
+		m.w.cutBoth(a.id, b.id)
+		return func() { m.w.healBoth(a.id, b.id) }
+	case strikeOneWay:
+		a.struck("cut")
+		m.w.cutOneWay(a.id, b.id)
+		return func() { m.w.healOneWay(a.id, b.id) }
+	case strikeHold:
+		m.w.network("hold", a.id, b.id)
+		m.w.net.Hold(a.id, b.id)
+		return func() {
+			m.w.network("release", a.id, b.id)
+			m.w.net.Release(a.id, b.id)
+		}
 	}
-	a.struck("cut")
-	m.w.cutBoth(a.id, b.id)
-	return func() { m.w.healBoth(a.id, b.id) }
+	m.w.network("reset", a.id, b.id)
+	m.w.net.Reset(a.id, b.id)
+	return nil
 }
 
-func (m *nemesis) oneWay(s *stream) func() {
-	a, b, ok := m.pair(s)
-	if !ok {
-		return nil
-	}
-	if s.IntN(2) == 0 {
-		a, b = b, a
-	}
-	a.struck("cut")
-	m.w.cutOneWay(a.id, b.id)
-	return func() { m.w.healOneWay(a.id, b.id) }
-}
-
-func (m *nemesis) isolate(s *stream) func() {
-	n := m.target(s)
+func (m *nemesis) isolate(n *simNode) func() {
 	n.struck("isolation")
 	for _, p := range m.w.ids {
 		if p != n.id {
@@ -195,41 +246,22 @@ func (m *nemesis) isolate(s *stream) func() {
 	}
 }
 
-func (m *nemesis) hold(s *stream) func() {
-	a, b, ok := m.pair(s)
-	if !ok {
-		return nil
-	}
-	m.w.network("hold", a.id, b.id)
-	m.w.net.Hold(a.id, b.id)
-	return func() {
-		m.w.network("release", a.id, b.id)
-		m.w.net.Release(a.id, b.id)
-	}
-}
-
-func (m *nemesis) reset(s *stream) func() {
-	if a, b, ok := m.pair(s); ok {
-		m.w.network("reset", a.id, b.id)
-		m.w.net.Reset(a.id, b.id)
-	}
-	return nil
-}
-
-func (m *nemesis) slowDisk(s *stream) func() {
-	n := m.target(s)
+func (m *nemesis) slowDisk(n *simNode) func() {
 	n.struck("slow disk")
 	n.slow = true
 	m.w.fault(n.id, kindNetwork, "disk is slow")
 	return func() { n.slow = false }
 }
 
-func (m *nemesis) jump(s *stream) func() {
+func (m *nemesis) drawJump(s *stream) *Strike {
 	n, by := m.target(s), s.between(-m.w.opts.Faults.MaxJump, m.w.opts.Faults.MaxJump)
+	return &Strike{Kind: strikeJump, Node: n.id, By: by}
+}
+
+func (m *nemesis) jump(n *simNode, by time.Duration) {
 	n.clock.jump(m.w.loop.now, by)
 	m.w.trace.note(m.w.loop.now, n.index, kindClock, uint64(by))
 	m.w.fault(n.id, kindClock, "wall clock jumps by %v", by)
-	return nil
 }
 
 // network traces a change of a link.

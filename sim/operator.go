@@ -62,7 +62,7 @@ func (r *run) startOperator() *operator {
 	o := &operator{r: r, c: r.newClient("operator"), creating: map[string]*bool{}}
 	r.operator = o
 	p := &r.w.opts.Operator
-	for _, h := range []habit{
+	for _, h := range []chore{
 		{"move", p.Move, 0, o.move},
 		{"transfer", p.Transfer, 0, o.transfer},
 		{"drain", p.Drain, p.DrainFor, o.drain},
@@ -78,13 +78,21 @@ func (r *run) startOperator() *operator {
 	return o
 }
 
-// live schedules a habit's next act, and after it the one after.
-func (o *operator) live(h habit, s *stream) {
+// chore is a habit of the operator's. act does something and returns what undoes
+// it, or nil.
+type chore struct {
+	name         string
+	every, mends time.Duration // means; every 0: never
+	act          func(s *stream) (undo func())
+}
+
+// live schedules a chore's next turn, and after it the one after.
+func (o *operator) live(h chore, s *stream) {
 	o.r.w.loop.after(s.about(h.every), func() {
 		if o.stopped {
 			return
 		}
-		undo, lasts := h.strike(s), s.about(h.mends)
+		undo, lasts := h.act(s), s.about(h.mends)
 		if undo != nil {
 			o.r.w.loop.after(lasts, func() {
 				if !o.stopped {

@@ -29,6 +29,9 @@ type Options struct {
 	Operator     OperatorOptions
 	Choices      Choices
 	Journal      JournalOptions
+	// Planned puts Strikes in place of the habits of Faults and Harm.
+	Planned bool
+	Strikes []Strike
 	// Safety is how long clients work while faults strike; Liveness how long
 	// after healing everything must have succeeded.
 	Safety, Liveness time.Duration
@@ -97,6 +100,7 @@ type FaultOptions struct {
 // LoadOptions are who works with the cluster, and how.
 type LoadOptions struct {
 	Operations    int // client operations in the safety phase, about
+	Stop          int // operations after which nobody begins anything new; 0: never
 	Keys          int
 	Producers     int // idempotent sessions
 	Plain         int // producers without an id, by hand

@@ -40,7 +40,7 @@ func (r *run) startProducer(topic string, number int, every time.Duration) {
 // work adds a message now and then, sometimes a few at once.
 func (p *producer) work(every time.Duration) {
 	p.later(p.rand.about(every), func() {
-		if p.run.healed {
+		if p.run.resting() {
 			return
 		}
 		for range pick(p.rand, 1, 1, 1, 4) {
@@ -92,7 +92,7 @@ func (r *run) startPlain(topic string, number int, every time.Duration) {
 	var work func()
 	work = func() {
 		c.later(c.rand.about(every), func() {
-			if r.healed {
+			if r.resting() {
 				return
 			}
 			q := &call.Publish{Topic: topic}

@@ -11,7 +11,7 @@ import (
 // repeat acts at drawn intervals until the cluster is healed.
 func (c *client) repeat(every time.Duration, act func()) {
 	c.later(c.rand.about(every), func() {
-		if !c.run.healed {
+		if !c.run.resting() {
 			act()
 			c.repeat(every, act)
 		}

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/tapedeck/tapedeck/core/batch"
@@ -84,7 +85,8 @@ const keepsFor = 45 * time.Second
 // need expire: a leader whose clock is not trusted deletes nothing.
 func (r *run) keeps() string {
 	o := &r.w.opts
-	if o.Clock.MaxOffset > 100*time.Millisecond || o.Faults.Jump > 0 {
+	jumps := slices.ContainsFunc(o.Strikes, func(k Strike) bool { return k.Kind == strikeJump })
+	if o.Clock.MaxOffset > 100*time.Millisecond || o.Faults.Jump > 0 || jumps {
 		return ""
 	}
 	cat, why := r.w.catalog()

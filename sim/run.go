@@ -35,7 +35,8 @@ type Result struct {
 	Operations int           // client calls
 	Acked      int           // messages acknowledged to sessions
 	Probes     map[string]int
-	Stack      string // of a panic
+	Strikes    []Strike // that befell the run
+	Stack      string   // of a panic
 	History    *checker.History
 	Final      checker.Final
 	Linear     checker.LinearReport
@@ -73,7 +74,14 @@ type run struct {
 	operator   *operator // nil before faults begin, and in scenarios
 }
 
-func (r *run) probe(name string)              { r.w.probe(name) }
+func (r *run) probe(name string) { r.w.probe(name) }
+
+// resting says that clients begin nothing new.
+func (r *run) resting() bool {
+	stop := r.w.opts.Load.Stop
+	return r.healed || stop > 0 && r.operations >= stop
+}
+
 func (r *run) partitions(topic string) uint32 { return max(r.counts[topic], 1) }
 
 // Run simulates one set of options and judges it. line, if not nil, takes a line
@@ -89,6 +97,9 @@ func Run(o Options, line func(string)) (res Result) {
 		}
 		res.Hash, res.Points, res.Events, res.Virtual = w.trace.Hash(), w.trace.Points(), w.loop.ran, w.loop.now
 		res.Operations, res.Acked, res.Probes, res.History = r.operations, r.acked, w.probes, &r.rec.history
+		if w.nemesis != nil {
+			res.Strikes = w.nemesis.struck
+		}
 		res.Final, res.Broken, res.Faults = r.final, w.broken, w.faults
 	}()
 	stuck := r.phases()
@@ -157,7 +168,6 @@ func (r *run) phases() (stuck string) {
 		return stuck
 	}
 	nemesis := w.startNemesis()
-	w.nemesis = nemesis
 	operator := r.startOperator()
 	r.startLoad()
 	w.run(w.opts.Safety, nil)
@@ -255,7 +265,7 @@ func (r *run) setup() string {
 func (r *run) startLoad() {
 	o, l := &r.w.opts, &r.w.opts.Load
 	actors := len(o.Topics) * (l.Producers + l.Plain + l.Readers + l.Subscriptions*(l.Raw+l.Describers+2*l.Consumers))
-	every := o.Safety * time.Duration(actors) / time.Duration(l.Operations)
+	every := o.Safety * time.Duration(actors) / time.Duration(max(l.Operations, 1))
 	for _, t := range o.Topics {
 		for i := range l.Producers {
 			r.startProducer(t.Name, i+1, every)

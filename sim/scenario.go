@@ -33,6 +33,8 @@ type scenario struct {
 	marks     map[string]model.Wall
 	groups    map[string]model.GroupID // by name
 	line      func(string)
+	plan      *Options // of a swarm; nil: there is a cluster
+	hash      uint64   // of the plan's run
 }
 
 // handlers has one function per command.
@@ -91,8 +93,8 @@ func RunScenario(text string, line func(string)) (res Scenario, err error) {
 	if err != nil {
 		return res, err
 	}
-	if len(blocks) == 0 || blocks[0].commands[0].name != "cluster" {
-		return res, fmt.Errorf("line 1: the first command must be cluster, with a seed")
+	if len(blocks) == 0 || blocks[0].commands[0].name != "cluster" && blocks[0].commands[0].name != "swarm" {
+		return res, fmt.Errorf("line 1: the first command must be cluster or swarm, with a seed")
 	}
 	s := &scenario{calls: map[string]*client{}, producers: map[string]*namedProducer{},
 		marks: map[string]model.Wall{}, groups: map[string]model.GroupID{}, line: line}
@@ -114,7 +116,10 @@ func RunScenario(text string, line func(string)) (res Scenario, err error) {
 	for _, l := range tail {
 		b.WriteString(l + "\n")
 	}
-	res.Rewritten, res.Exit, res.Hash = b.String(), s.exit, s.w.trace.Hash()
+	res.Rewritten, res.Exit, res.Hash = b.String(), s.exit, s.hash
+	if s.run != nil {
+		res.Hash = s.w.trace.Hash()
+	}
 	return res, nil
 }
 
@@ -138,8 +143,14 @@ func (s *scenario) execute(c *command) (err error) {
 		return fmt.Errorf("line %d: %q is not a command; there are %s", c.line, c.name,
 			strings.Join(Commands(), ", "))
 	}
-	if s.run == nil && c.name != "cluster" {
+	switch {
+	case c.name == "cluster" || c.name == "swarm":
+	case s.plan != nil && !swarmCommand(c.name):
+		return c.errorf("does not go with a swarm")
+	case s.plan == nil && s.run == nil:
 		return c.errorf("needs a cluster first")
+	case s.plan == nil && c.name != "topic" && swarmCommand(c.name):
+		return c.errorf("goes with a swarm only")
 	}
 	defer func() {
 		if p := recover(); p != nil {
@@ -154,7 +165,7 @@ func (s *scenario) execute(c *command) (err error) {
 	if err := c.leftOver(); err != nil {
 		return err
 	}
-	if s.w.broken != nil {
+	if s.run != nil && s.w.broken != nil {
 		s.print("VIOLATED %s", s.w.broken.Invariant)
 		s.exit = SafetyBroken
 	}
@@ -189,7 +200,7 @@ func calm(c *command) Options {
 }
 
 func (s *scenario) cluster(c *command) {
-	if s.run != nil {
+	if s.run != nil || s.plan != nil {
 		c.fail("is there already; a file has one cluster")
 	}
 	o := calm(c)
@@ -204,7 +215,13 @@ func (s *scenario) cluster(c *command) {
 	}
 }
 
-func (s *scenario) topic(c *command) { s.makeTopic(c, c.arg("name")) }
+func (s *scenario) topic(c *command) {
+	if s.plan != nil {
+		s.planTopic(c)
+		return
+	}
+	s.makeTopic(c, c.arg("name"))
+}
 
 func (s *scenario) makeTopic(c *command, name string) {
 	t := TopicOptions{Name: name, Partitions: uint32(c.num("partitions", 1)), Replicas: uint32(c.num("replicas", 3))}
@@ -292,3 +309,5 @@ func failure(err *model.Error) string {
 }
 
 func itoa(n int) string { return strconv.Itoa(n) }
+
+func uitoa(n uint64) string { return strconv.FormatUint(n, 10) }

@@ -5,7 +5,6 @@ import (
 
 	"github.com/tapedeck/tapedeck/core/call"
 	"github.com/tapedeck/tapedeck/core/model"
-	"github.com/tapedeck/tapedeck/sim/simdisk"
 )
 
 func init() {
@@ -53,8 +52,7 @@ func (s *scenario) fill(c *command) {
 // failing NODE sync|write|read [where=PREFIX] makes the next such call fail.
 func (s *scenario) failing(c *command) {
 	n := s.node(c, c.arg("node"))
-	ops := map[string]simdisk.Op{"sync": simdisk.OpSync, "write": simdisk.OpWrite, "read": simdisk.OpRead}
-	op, ok := ops[c.arg("call")]
+	op, ok := diskCalls[c.arg("call")]
 	if !ok {
 		c.fail("the call is none of sync, write, read")
 	}

@@ -31,6 +31,7 @@ type cli struct {
 	Sweep    sweepCommand    `cmd:"" help:"Run a range of seeds."`
 	Scenario scenarioCommand `cmd:"" help:"Replay scenario files."`
 	Bugs     bugsCommand     `cmd:"" help:"Plant each known bug and print how soon it is caught."`
+	Shrink   shrinkCommand   `cmd:"" help:"Make a failing seed into a scenario that a person can read."`
 	Check    checkCommand    `cmd:"" help:"Judge a history of clients' calls, of whatever system."`
 	Draw     drawCommand     `cmd:"" help:"Write a correct history, to try check on."`
 }

@@ -60,18 +60,23 @@ func TestMistakesAreRefused(t *testing.T) {
 	const head = "cluster seed=1\n----\n\n"
 	for text, want := range map[string]string{
 		"publish orders\n----\n":                         "line 1",
-		"cluster nodes=3\n----\n":                        "line 1: cluster: lacks seed=",
-		head + "dance\n----\n":                           `line 4: "dance" is not a command`,
-		head + "run 2\n----\n":                           `line 4: run: "2" is not a duration with a unit`,
-		head + "run 2s 3s\n----\n":                       `line 4: run: does not take "3s"`,
-		head + "crash n1 unsinced=keep\n----\n":          "line 4: crash: does not take unsinced=",
-		head + "crash n1 unsynced=some\n----\n":          "line 4: crash: unsynced=some is none of",
-		head + "crash n9\n----\n":                        `line 4: crash: there is no node "n9"`,
-		head + "restart n1\n----\n":                      "line 4: restart: n1 is running",
+		"cluster nodes=3\n----\n":                        "line 1, column 1: cluster: lacks seed=",
+		head + "dance\n----\n":                           `line 4, column 1: "dance" is not a command`,
+		head + "run 2\n----\n":                           `line 4, column 5: run: "2" is not a duration with a unit`,
+		head + "run 2s 3s\n----\n":                       `line 4, column 8: run: does not take "3s"`,
+		head + "crash n1 unsinced=keep\n----\n":          "line 4, column 10: crash: does not take unsinced=",
+		head + "crash n1 unsynced=some\n----\n":          "line 4, column 10: crash: unsynced=some is none of",
+		head + "crash n9\n----\n":                        `line 4, column 7: crash: there is no node "n9"`,
+		head + "restart n1\n----\n":                      "line 4, column 9: restart: n1 is running",
 		head + "run 1s\n":                                "lack their ----",
 		head + "----\n":                                  "line 4: ---- without a command",
-		head + "cluster seed=2\n----\n":                  "line 4: cluster: is there already",
-		head + "pull orders/x member=a member=b\n----\n": "line 4: member is given twice",
+		head + "cluster seed=2\n----\n":                  "line 4, column 1: cluster: is there already",
+		head + "strike crash n1\n----\n":                 "line 4, column 1: strike: goes with a swarm only",
+		"swarm seed=1\ncrash n1\n----\n":                 "line 2, column 1: crash: does not go with a swarm",
+		"swarm seed=1\nstrike quake n1\n----\n":          `line 2, column 8: strike: "quake" is none of`,
+		"swarm seed=1\nload producers=x\n----\n":         "line 2, column 6: load: producers=",
+		"swarm seed=1\nverdict\n----\n":                  "line 2, column 1: verdict: needs a topic",
+		head + "pull orders/x member=a member=b\n----\n": "line 4, column 24: member is given twice",
 	} {
 		_, err := sim.RunScenario(text, nil)
 		if err == nil || !strings.Contains(err.Error(), want) {

@@ -140,7 +140,7 @@ func writeBlock(b *strings.Builder, bl *block, out []string) {
 func (s *scenario) execute(c *command) (err error) {
 	h, known := handlers[c.name]
 	if !known {
-		return fmt.Errorf("line %d: %q is not a command; there are %s", c.line, c.name,
+		return fmt.Errorf("line %d, column %d: %q is not a command; there are %s", c.line, c.column, c.name,
 			strings.Join(Commands(), ", "))
 	}
 	switch {

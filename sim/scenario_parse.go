@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // A scenario file is read, written and replayed by people:
@@ -42,6 +43,11 @@ type command struct {
 	named map[string]string
 	used  map[string]bool
 	taken int // positional arguments asked for
+	// Columns, from 1, of the positional arguments, of the named ones, and of what
+	// was read last, which is what an error is about.
+	argsAt  []int
+	namedAt map[string]int
+	column  int
 }
 
 const dashes = "----"
@@ -84,25 +90,45 @@ func parseScenario(text string) (blocks []block, tail []string, err error) {
 }
 
 func parseCommand(text string, line int) (command, error) {
-	words := strings.Fields(text)
-	c := command{text: text, line: line, name: words[0], named: map[string]string{}, used: map[string]bool{}}
-	for _, w := range words[1:] {
+	words, columns := split(text)
+	c := command{text: text, line: line, name: words[0], named: map[string]string{}, used: map[string]bool{},
+		namedAt: map[string]int{}, column: columns[0]}
+	for i, w := range words[1:] {
 		name, value, named := strings.Cut(w, "=")
 		if !named {
-			c.args = append(c.args, w)
+			c.args, c.argsAt = append(c.args, w), append(c.argsAt, columns[i+1])
 			continue
 		}
 		if _, twice := c.named[name]; twice {
-			return c, fmt.Errorf("line %d: %s is given twice", line, name)
+			return c, fmt.Errorf("line %d, column %d: %s is given twice", line, columns[i+1], name)
 		}
-		c.named[name] = value
+		c.named[name], c.namedAt[name] = value, columns[i+1]
 	}
 	return c, nil
 }
 
-// errorf names the command's line.
+// split cuts a line into words and says in which column, from 1, each begins.
+func split(text string) (words []string, columns []int) {
+	column, inWord := 0, false
+	for i, r := range text {
+		column++
+		space := r == ' ' || r == '\t'
+		switch {
+		case space:
+			inWord = false
+		case inWord:
+			words[len(words)-1] += text[i : i+utf8.RuneLen(r)]
+		default:
+			inWord = true
+			words, columns = append(words, text[i:i+utf8.RuneLen(r)]), append(columns, column)
+		}
+	}
+	return words, columns
+}
+
+// errorf names the command's line, and the column of what was read last.
 func (c *command) errorf(format string, args ...any) error {
-	return fmt.Errorf("line %d: %s: %s", c.line, c.name, fmt.Sprintf(format, args...))
+	return fmt.Errorf("line %d, column %d: %s: %s", c.line, c.column, c.name, fmt.Sprintf(format, args...))
 }
 
 // fail aborts the command; the interpreter turns it into an error.
@@ -115,6 +141,7 @@ func (c *command) arg(what string) string {
 	if c.taken >= len(c.args) {
 		c.fail("lacks its %s", what)
 	}
+	c.column = c.argsAt[c.taken]
 	c.taken++
 	return c.args[c.taken-1]
 }
@@ -135,6 +162,7 @@ func (c *command) has(name string) bool {
 func (c *command) str(name, otherwise string) string {
 	c.used[name] = true
 	if v, there := c.named[name]; there {
+		c.column = c.namedAt[name]
 		return v
 	}
 	return otherwise
@@ -180,6 +208,7 @@ func (c *command) choice(name string, words ...string) string {
 // leftOver refuses what no handler asked for.
 func (c *command) leftOver() error {
 	if c.taken < len(c.args) {
+		c.column = c.argsAt[c.taken]
 		return c.errorf("does not take %q", c.args[c.taken])
 	}
 	var unknown []string
@@ -189,6 +218,7 @@ func (c *command) leftOver() error {
 		}
 	}
 	if len(unknown) > 0 {
+		c.column = c.namedAt[unknown[0]]
 		return c.errorf("does not take %s=", strings.Join(unknown, "=, "))
 	}
 	return nil

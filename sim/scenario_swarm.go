@@ -83,19 +83,20 @@ func (s *scenario) planNode(c *command) model.NodeID {
 
 // strike KIND [NODE [PEER]] at= [for=] and what the kind needs
 func (s *scenario) strike(c *command) {
-	k := Strike{Kind: c.arg("kind"), At: c.duration("at", 0), For: c.duration("for", 0),
-		Again: c.choice("again", "false", "true") == "true", By: c.duration("by", 0), Free: c.num("free", 0),
-		Call: c.str("call", ""), Where: c.str("where", ""), Draw: c.num("draw", 0),
-		Stays: c.choice("stays", "false", "true") == "true"}
+	k := Strike{Kind: c.arg("kind")}
 	if !slices.Contains(StrikeKinds(), k.Kind) {
 		c.fail("%q is none of %s", k.Kind, strings.Join(StrikeKinds(), ", "))
 	}
+	k.At, k.For, k.By = c.duration("at", 0), c.duration("for", 0), c.duration("by", 0)
+	k.Again, k.Stays = c.choice("again", "false", "true") == "true", c.choice("stays", "false", "true") == "true"
+	k.Free, k.Where, k.Draw = c.num("free", 0), c.str("where", ""), c.num("draw", 0)
 	if k.Kind != strikePowerCut {
 		k.Node = s.planNode(c)
 	}
 	if slices.Contains([]string{strikeCut, strikeOneWay, strikeHold, strikeReset}, k.Kind) {
 		k.Peer = s.planNode(c)
 	}
+	k.Call = c.str("call", "")
 	if _, known := diskCalls[k.Call]; !known && k.Kind == strikeFail {
 		c.fail("call=%s is none of read, sync, write", k.Call)
 	}

@@ -11,11 +11,14 @@ SCENARIO ?= random
 TEST_SEEDS ?= 1..200
 RACE_SEEDS ?= 1..40
 
+# Seeds over which every probe must have been hit.
+PROBE_SEEDS ?= 1..2000
+
 GO ?= go
 
 .DEFAULT_GOAL := help
 .PHONY: help setup build run demo test unit race check check-million vet house wasm lint format \
-	sim sweep scenarios bugs chaos bench bench-peers bench-go bench-disk generate generate-check fuzz clean
+	sim sweep probes scenarios bugs shrink chaos bench bench-peers bench-go bench-disk generate generate-check fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -71,11 +74,17 @@ check-million: build ## judge a history of a million operations; prints time and
 	@f=$$(mktemp) && bin/tapedeck-sim draw --operations 1000000 "$$f" && bin/tapedeck-sim check "$$f"; \
 		exit=$$?; rm -f "$$f"; exit $$exit
 
+probes: build ## fail if a point worth reaching stays cold over PROBE_SEEDS seeds
+	bin/tapedeck-sim sweep --seeds $(PROBE_SEEDS) --no-cold
+
 scenarios: ## replay the scenario files
 	$(GO) test ./scenarios
 
 bugs: build ## plant known bugs one by one and show that each is caught
 	bin/tapedeck-sim bugs
+
+shrink: build ## make a failing seed into a scenario to read: SEED=1, or BUG=12 with that bug planted
+	bin/tapedeck-sim shrink $(if $(BUG),--bug $(BUG),--seed $(SEED)) --steps
 
 chaos: build ## break real processes under load and judge what clients saw: TIME=30s NODES=3 SCENARIO=random
 	$(GO) run ./tools/chaos -bin bin/tapedeck -time $(TIME) -nodes $(NODES) -scenario $(SCENARIO)

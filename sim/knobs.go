@@ -170,3 +170,13 @@ func (o *Options) clone() Options {
 	c.Topics, c.Strikes = slices.Clone(o.Topics), slices.Clone(o.Strikes)
 	return c
 }
+
+// Knobs are the names of all options that a swarm can set.
+func Knobs() (names []string) {
+	for _, g := range new(Options).knobs() {
+		for _, k := range g.knobs {
+			names = append(names, k.name)
+		}
+	}
+	return names
+}

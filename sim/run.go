@@ -87,6 +87,7 @@ func (r *run) partitions(topic string) uint32 { return max(r.counts[topic], 1) }
 // Run simulates one set of options and judges it. line, if not nil, takes a line
 // per interesting event.
 func Run(o Options, line func(string)) (res Result) {
+	o = o.clone() // an operator changes topics; the caller keeps what it asked for
 	w := newWorld(o, line)
 	r := &run{w: w, counts: map[string]uint32{}}
 	r.rec = &recorder{w: w}

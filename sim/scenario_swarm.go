@@ -121,7 +121,7 @@ func (s *scenario) verdict(c *command) {
 			c.fail("topic %s: its %d replicas need as many nodes, and it needs a partition", t.Name, t.Replicas)
 		}
 	}
-	r := Run(s.plan.clone(), s.line)
+	r := Run(*s.plan, s.line)
 	s.exit, s.hash = max(s.exit, r.Exit), r.Hash
 	s.print("%s", r.Finding())
 }

@@ -69,7 +69,7 @@ func (s *Shrinker) try(what string, change func(o *Options)) bool {
 		return false
 	}
 	s.Tries--
-	r := Run(o.clone(), nil)
+	r := Run(o, nil)
 	if r.Finding() != s.Finding {
 		return false
 	}

@@ -34,7 +34,7 @@ func (c *shrinkCommand) Run(out *output) error {
 	o := sim.FromSeed(c.Seed)
 	first := sim.Run(o, nil)
 	if first.Exit == sim.Passed {
-		return fmt.Errorf("seed %d passes: there is nothing to shrink", c.Seed)
+		return fmt.Errorf("seed %d passes on the simulated journal: there is nothing to shrink", c.Seed)
 	}
 	plan := sim.Plan(o, first.Strikes)
 	result := sim.Run(plan, nil)
@@ -68,7 +68,8 @@ func (c *shrinkCommand) text(s *sim.Shrinker, before sim.Size) string {
 	if title == "" {
 		title = fmt.Sprintf("Seed %d, made smaller.", c.Seed)
 	}
-	fmt.Fprintf(&b, "# %s\n# Claim: this is how little it takes. %s\n", title, s.Result.Why)
+	fmt.Fprintf(&b, "# %s\n# Claim: this is how little it takes.\n", title)
+	fmt.Fprintf(&b, "# found:  %s\n", s.Result.Why)
 	fmt.Fprintf(&b, "# before: %s\n# after:  %s\n", before, sim.SizeOf(s.Best, &s.Result))
 	for _, line := range s.Best.Scenario() {
 		b.WriteString(line + "\n")
@@ -97,7 +98,8 @@ func (c *shrinkCommand) withBug(out *output) error {
 		return err
 	}
 	if c.Seed == 0 {
-		printed, _ := exec.Command(binary, "sweep", "--first", fmt.Sprintf("--seeds=1..%d", c.Most)).Output()
+		printed, _ := exec.Command(binary, "sweep", "--first", "--journal=simulated",
+			fmt.Sprintf("--seeds=1..%d", c.Most)).Output()
 		seed, _ := firstVerdict(string(printed))
 		if c.Seed = uint64(seed); seed == 0 {
 			return fmt.Errorf("bug %d is not caught by seeds 1..%d", b.number, c.Most)

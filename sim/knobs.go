@@ -2,9 +2,12 @@ package sim
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/tapedeck/tapedeck/core/choice"
 )
 
 // knob is one option by name, as text.
@@ -47,7 +50,7 @@ func (o *Options) knobs() []knobGroup {
 		{"disks", o.diskKnobs()}, {"clocks", o.clockKnobs()}, {"load", o.loadKnobs()},
 		{"harm", []knob{numberKnob("replay", &o.Harm.Replay), durationKnob("full", &o.Harm.Full),
 			durationKnob("fail_for", &o.Harm.FailFor)}},
-		{"operator", o.operatorKnobs()},
+		{"operator", o.operatorKnobs()}, {"choices", o.choiceKnobs()},
 	}
 }
 
@@ -96,7 +99,8 @@ func (o *Options) loadKnobs() []knob {
 		numberKnob("subscriptions", &l.Subscriptions), numberKnob("consumers", &l.Consumers), numberKnob("raw", &l.Raw),
 		numberKnob("readers", &l.Readers), numberKnob("seekers", &l.Seekers), numberKnob("describers", &l.Describers),
 		numberKnob("rivals", &l.Rivals), numberKnob("payload", &l.Payload), durationKnob("session", &l.Session),
-		numberKnob("restart", &l.Restart)}
+		numberKnob("restart", &l.Restart), numberKnob("filtered", &l.Filtered), numberKnob("wanted", &l.Wanted),
+		numberKnob("filter", &l.Filter)}
 }
 
 func (o *Options) operatorKnobs() []knob {
@@ -105,6 +109,27 @@ func (o *Options) operatorKnobs() []knob {
 		durationKnob("drain_for", &p.DrainFor), durationKnob("join", &p.Join), durationKnob("join_for", &p.JoinFor),
 		durationKnob("topic", &p.Topic), durationKnob("topic_for", &p.TopicFor),
 		durationKnob("partitions", &p.Partitions), durationKnob("retention", &p.Retention)}
+}
+
+// choiceKnobs are the sites of core/choice, with one in how many takes the rare way.
+func (o *Options) choiceKnobs() (knobs []knob) {
+	for _, site := range slices.Sorted(maps.Keys(choice.Sites())) {
+		knobs = append(knobs, knob{string(site), func() string { return uitoa(o.Choices[site]) }, func(s string) error {
+			n, err := strconv.ParseUint(s, 10, 64)
+			switch {
+			case err != nil:
+				return fmt.Errorf("%q is not a number", s)
+			case n == 0:
+				delete(o.Choices, site)
+			case o.Choices == nil:
+				o.Choices = Choices{site: n}
+			default:
+				o.Choices[site] = n
+			}
+			return nil
+		}})
+	}
+	return knobs
 }
 
 // Calm is a run of three nodes in which nothing happens by chance and nobody does
@@ -167,7 +192,7 @@ func (t *TopicOptions) command() string {
 // clone is a copy that shares nothing that a change would reach.
 func (o *Options) clone() Options {
 	c := *o
-	c.Topics, c.Strikes = slices.Clone(o.Topics), slices.Clone(o.Strikes)
+	c.Topics, c.Strikes, c.Choices = slices.Clone(o.Topics), slices.Clone(o.Strikes), maps.Clone(o.Choices)
 	return c
 }
 

@@ -5,6 +5,7 @@ import (
 
 	"go.etcd.io/raft/v3"
 
+	"github.com/tapedeck/tapedeck/core/choice"
 	"github.com/tapedeck/tapedeck/core/model"
 	"github.com/tapedeck/tapedeck/core/probe"
 	"github.com/tapedeck/tapedeck/node"
@@ -49,6 +50,9 @@ func Probes() []string {
 	names := slices.Clone(ownProbes)
 	for _, p := range probe.Points() {
 		names = append(names, string(p))
+	}
+	for site := range choice.Sites() { // sorted below
+		names = append(names, "chose "+string(site))
 	}
 	for _, fault := range struckBy {
 		for _, while := range struckWhile {

@@ -32,7 +32,7 @@ type subscriptionCommands struct {
 type subscriptionCreateCmd struct {
 	clientFlags
 	Ref            string        `arg:"" name:"topic/name" help:"The topic, and the new subscription's name."`
-	From           string        `help:"earliest, latest, a moment (RFC 3339) or a while ago (10m)." default:"earliest"`
+	From           string        `help:"earliest, latest, a moment (RFC 3339) or a while ago (10m, 7d)." default:"earliest"`
 	Mode           string        `help:"ordered, or shared: members compete." enum:"ordered,shared" default:"ordered"`
 	KeyOrdered     bool          `help:"With --mode shared: messages of one key to one member at a time, in order."`
 	MemberLimit    uint32        `help:"Unacknowledged messages of a member at most; 0: 10000." placeholder:"N"`
@@ -94,7 +94,7 @@ func createRequest(ref, from string) (*tapedeckv1.CreateSubscriptionRequest, err
 
 // parseMoment reads a moment, a day, or how long ago.
 func parseMoment(text string, now time.Time) (time.Time, bool) {
-	if d, err := time.ParseDuration(text); err == nil && d > 0 {
+	if d, err := parseSpan(text); err == nil && d > 0 {
 		return now.Add(-d), true
 	}
 	for _, layout := range []string{time.RFC3339Nano, time.DateTime, "2006-01-02T15:04:05", time.DateOnly} {

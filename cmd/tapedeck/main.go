@@ -13,7 +13,9 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"reflect"
 	"syscall"
+	"time"
 
 	"github.com/alecthomas/kong"
 )
@@ -57,6 +59,7 @@ func parserOptions() []kong.Option {
 		kong.Name("tapedeck"),
 		kong.Description("A replicated publish/subscribe broker with replay."),
 		kong.DefaultEnvars("TAPEDECK"),
+		kong.TypeMapper(reflect.TypeFor[time.Duration](), spanMapper),
 		kong.Configuration(yamlResolver),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
 		kong.Vars{
@@ -66,7 +69,7 @@ func parserOptions() []kong.Option {
 				"and only when some of them are gone for good.",
 			"dev_data_help": "Folder to keep the data in; without it a temporary one is used and removed at the end.",
 			"filter_help":   `attributes.region == "eu" && !has(attributes.test) || attributes.name.startsWith("a").`,
-			"seek_help": "earliest, latest, a moment (RFC 3339), a while ago (10m), an offset (0), " +
+			"seek_help": "earliest, latest, a moment (RFC 3339), a while ago (10m, 7d), an offset (0), " +
 				"or offsets by partition (0:17,1:5).",
 			"disk_low_help": "Room on the disk below which publishes are refused.",
 			"journal_help": "Who writes the journal's files: own (this program) or tidwall (a library, slower). " +

@@ -78,6 +78,9 @@ func TestValuesThatMeanNothingAreRefused(t *testing.T) {
 		"topic update orders --retention=-1h":          "--retention",
 		"subscription create o/m --ack-deadline=-1s":   "--ack-deadline",
 		"subscription update o/m --ack-deadline=-1s":   "--ack-deadline",
+		"topic create orders --partitions=0":           "--partitions: is 0; it must be 1 at least",
+		"topic create orders --replicas=0":             "--replicas",
+		"topic create orders --retention=soon":         "12h, 7d or 1d12h",
 		"node drain n1 --within=0s":                    "--within",
 		"dev --data=":                                  "--data: is empty; give a value, or leave the flag out",
 		"dev --drain-timeout=-1s":                      "--drain-timeout",
@@ -196,6 +199,26 @@ func TestHints(t *testing.T) {
 				t.Errorf("%q: %v", command, err)
 			}
 		}
+	}
+}
+
+func TestDurationsKnowDays(t *testing.T) {
+	for text, want := range map[string]time.Duration{
+		"7d": 168 * time.Hour, "1d12h": 36 * time.Hour, "0d": 0, "1.5h": 90 * time.Minute, "-1s": -time.Second,
+		"d": -1, "1.5d": -1, "-1d": -1, "1d-1h": -1, "1h1d": -1, "7 d": -1, "1000000d": -1, "soon": -1, "10": -1,
+	} {
+		got, err := parseSpan(text)
+		if want == -1 && (err == nil || !strings.Contains(err.Error(), "12h, 7d or 1d12h")) ||
+			want != -1 && (err != nil || got != want) {
+			t.Errorf("%q: %v, %v", text, got, err)
+		}
+	}
+	r, err := parsed(t, "topic", "update", "orders", "--retention", "2d")
+	if err != nil || *r.Topic.Update.Retention != 48*time.Hour {
+		t.Errorf("%v, %v", r.Topic.Update.Retention, err)
+	}
+	if at, ok := parseMoment("1d", time.Unix(200_000, 0)); !ok || at.Unix() != 200_000-86_400 {
+		t.Errorf("a day ago is %v", at)
 	}
 }
 

@@ -107,6 +107,11 @@ func atLeast(v reflect.Value, least string) error {
 		if d := time.Duration(v.Int()); d < low {
 			return fmt.Errorf("is %v; it must be %v at least", d, low)
 		}
+	case v.CanUint():
+		low, _ := strconv.ParseUint(least, 10, 64)
+		if v.Uint() < low {
+			return fmt.Errorf("is %d; it must be %d at least", v.Uint(), low)
+		}
 	case v.CanInt():
 		low, _ := strconv.ParseInt(least, 10, 64)
 		if v.Int() < low {
@@ -115,6 +120,44 @@ func atLeast(v reflect.Value, least string) error {
 	}
 	return nil
 }
+
+// parseSpan reads a duration; days are understood, too: 7d, 1d12h.
+func parseSpan(text string) (time.Duration, error) {
+	number, rest, ok := strings.Cut(text, "d")
+	if !ok {
+		d, err := time.ParseDuration(text)
+		if err != nil {
+			return 0, fmt.Errorf("%q is no duration; write it as 500ms, 10s, 5m, 12h, 7d or 1d12h", text)
+		}
+		return d, nil
+	}
+	days, err := strconv.ParseInt(number, 10, 32)
+	least := time.Duration(0)
+	if rest != "" && err == nil {
+		least, err = time.ParseDuration(rest)
+	}
+	if err != nil || days < 0 || days > maxDays || least < 0 {
+		return 0, fmt.Errorf("%q is no duration; write it as 500ms, 10s, 5m, 12h, 7d or 1d12h", text)
+	}
+	return time.Duration(days)*24*time.Hour + least, nil
+}
+
+// maxDays is what a duration holds, with room for the hours.
+const maxDays = 100_000
+
+// spanMapper reads the flags that are durations.
+var spanMapper = kong.MapperFunc(func(ctx *kong.DecodeContext, target reflect.Value) error {
+	var text string
+	if err := ctx.Scan.PopValueInto("duration", &text); err != nil {
+		return err
+	}
+	d, err := parseSpan(text)
+	if err != nil {
+		return err
+	}
+	target.SetInt(int64(d))
+	return nil
+})
 
 // count is a number of things in words: 1 message, 2 messages.
 func count[N int | uint32 | uint64](n N, thing string) string {

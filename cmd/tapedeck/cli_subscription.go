@@ -32,7 +32,7 @@ type subscriptionCommands struct {
 type subscriptionCreateCmd struct {
 	clientFlags
 	Ref            string        `arg:"" name:"topic/name" help:"The topic, and the new subscription's name."`
-	From           string        `help:"earliest, latest, a moment (RFC 3339) or a while ago (10m, 7d)." default:"earliest"`
+	From           string        `help:"${from_help}" default:"earliest"`
 	Mode           string        `help:"ordered, or shared: members compete." enum:"ordered,shared" default:"ordered"`
 	KeyOrdered     bool          `help:"With --mode shared: messages of one key to one member at a time, in order."`
 	MemberLimit    uint32        `help:"Unacknowledged messages of a member at most; 0: 10000." placeholder:"N"`

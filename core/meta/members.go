@@ -191,7 +191,7 @@ func (s *state) drainNode(r *call.DrainNode) *model.Error {
 		if g.Kind != model.GroupMeta && holds(g, n.ID) && len(g.Replicas) >= s.openNodes()+1 {
 			s.putNode(old)
 			return model.Errorf(model.FailedPrecondition,
-				"node %q cannot be drained: its groups have up to %d replicas, and the other nodes that take new ones are %d; add a node first",
+				"node %q cannot be drained: a group has replicas: %d; other nodes that take new ones: %d; add a node first",
 				n.ID, len(g.Replicas), s.openNodes()-1)
 		}
 	}

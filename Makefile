@@ -6,6 +6,7 @@ FUZZTIME ?= 20s
 NODES    ?= 3
 TIME     ?= 30s
 SCENARIO ?= random
+STARTS   ?= 1
 
 # Seeds that `make test` sweeps, without the race detector and with it.
 TEST_SEEDS ?= 1..200
@@ -80,8 +81,8 @@ probes: build ## fail if a point worth reaching stays cold over PROBE_SEEDS seed
 scenarios: ## replay the scenario files
 	$(GO) test ./scenarios
 
-bugs: build ## plant known bugs one by one and show that each is caught
-	bin/tapedeck-sim bugs
+bugs: build ## plant known bugs one by one and show that each is caught: STARTS=1; WRITE=1 writes docs/bugs.md
+	bin/tapedeck-sim bugs --starts $(STARTS) $(if $(WRITE),--write docs/bugs.md)
 
 shrink: build ## make a failing seed into a scenario to read: SEED=1, or BUG=12 with that bug planted
 	bin/tapedeck-sim shrink $(if $(BUG),--bug $(BUG),--seed $(SEED)) --steps

@@ -10,13 +10,17 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/tapedeck/tapedeck/sim"
 )
 
 // bugsCommand plants each bug and sweeps until it is caught.
 type bugsCommand struct {
-	Only    []int `help:"Numbers of the bugs to plant; all by default."`
-	Most    int   `default:"500" help:"Seeds to try at most."`
-	Workers int   `help:"Runs at a time; the number of cores by default."`
+	Only    []int  `help:"Numbers of the bugs to plant; all by default."`
+	Most    int    `default:"500" help:"Seeds to try at most."`
+	Starts  int    `default:"1" help:"Sweeps per bug, from different seeds; the board shows the median."`
+	Workers int    `help:"Bugs at a time; the number of cores by default."`
+	Write   string `type:"path" help:"Write the board, with what each checker caught, into this file."`
 }
 
 // bug is one file of scenarios/bugs: a change of the product's text, made at
@@ -125,32 +129,53 @@ func (c *bugsCommand) Run(out *output) error {
 		return err
 	}
 	defer os.RemoveAll(temp)
-	most, missed := 0, false
-	fmt.Fprintln(out, "| number | bug | caught by | seeds to catch |")
-	fmt.Fprintln(out, "| --- | --- | --- | --- |")
-	for _, b := range bugs {
-		if b.cannot != "" {
-			fmt.Fprintf(out, "| %d | %s (%s) | cannot exist: %s | |\n", b.number, b.name, b.seen, b.cannot)
-			continue
+	var plantings []*planting
+	var rows []string
+	var failed error
+	worst := make([]int, max(c.Starts, 1)) // seeds of each start that some bug took
+	fmt.Fprint(out, boardHead)
+	c.plantAll(root, temp, bugs, func(p *planting) {
+		failed = errors.Join(failed, p.err)
+		if p.err != nil {
+			return
 		}
-		row, seeds, err := c.plant(root, temp, b)
-		if err != nil {
-			return err
-		}
+		row, good := p.row(c.Most)
 		fmt.Fprintln(out, row)
-		missed = missed || seeds == 0
-		most = max(most, seeds)
+		plantings, rows = append(plantings, p), append(rows, row)
+		if !good || strings.HasPrefix(p.shrunk, "NOT") {
+			out.worsen(sim.SafetyBroken)
+		}
+		if strings.HasPrefix(p.shrunk, "NOT") {
+			fmt.Fprintf(out, "shrunk    bug %d %s\n", p.bug.number, p.shrunk)
+		}
+		for i, n := range p.seeds {
+			worst[i] = max(worst[i], n)
+		}
+	})
+	if failed != nil {
+		return failed
 	}
-	control := sweepCommand{Seeds: fmt.Sprintf("1..%d", max(most, 1)), Workers: c.Workers}
-	t := control.sweep(out, 1, uint64(max(most, 1)))
-	fmt.Fprintf(out, "control   nothing planted: %d seeds, %d failed\n", t.seeds, len(t.failed))
-	for _, r := range t.failed {
-		out.worsen(r.Exit)
+	control := c.control(out, worst)
+	fmt.Fprintln(out, control)
+	if c.Write == "" {
+		return nil
 	}
-	if missed {
-		out.worsen(10)
+	return os.WriteFile(c.Write, []byte(c.boardPage(plantings, rows, control)), 0o644)
+}
+
+// control sweeps the product as it is over the seeds that caught the bugs.
+func (c *bugsCommand) control(out *output, worst []int) string {
+	seeds, failed := 0, 0
+	for start, n := range worst {
+		from := first(start)
+		sweep := sweepCommand{Workers: c.Workers}
+		t := sweep.sweep(out, uint64(from), uint64(from+max(n, 1)-1))
+		seeds, failed = seeds+int(t.seeds), failed+len(t.failed)
+		for _, r := range t.failed {
+			out.worsen(r.Exit)
+		}
 	}
-	return nil
+	return fmt.Sprintf("control   nothing planted: %d seeds, %d failed", seeds, failed)
 }
 
 // readBugs reads all bug files, by number; all must apply.
@@ -207,34 +232,6 @@ func (b *bug) apply(root string) (map[string]string, error) {
 	return changed, nil
 }
 
-// plant builds the simulator with the bug in and sweeps it; seeds is 0 if the
-// bug was missed.
-func (c *bugsCommand) plant(root, temp string, b bug) (row string, seeds int, err error) {
-	binary, err := b.build(root, temp)
-	if err != nil {
-		return "", 0, err
-	}
-	args := []string{"sweep", "--first", fmt.Sprintf("--seeds=1..%d", c.Most)}
-	if c.Workers > 0 {
-		args = append(args, "--workers", strconv.Itoa(c.Workers))
-	}
-	printed, err := exec.Command(binary, args...).Output()
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
-		return "", 0, err
-	}
-	seed, why := firstVerdict(string(printed))
-	if seed == 0 {
-		return fmt.Sprintf("| %d | %s (%s) | MISSED | over %d |", b.number, b.name, b.seen, c.Most), 0, nil
-	}
-	by, expected := caughtBy(why, b.by)
-	if !expected {
-		return fmt.Sprintf("| %d | %s (%s) | MISSED by %s; seen: %s | %d |", b.number, b.name, b.seen,
-			strings.Join(b.by, ", "), why, seed), 0, nil
-	}
-	return fmt.Sprintf("| %d | %s (%s) | %s | %d |", b.number, b.name, b.seen, by, seed), seed, nil
-}
-
 // caughtBy says whether one of the checkers named gave the verdict.
 func caughtBy(why string, names []string) (string, bool) {
 	for _, name := range names {
@@ -281,7 +278,7 @@ func (b *bug) build(root, temp string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	config, binary := filepath.Join(temp, "overlay.json"), filepath.Join(temp, fmt.Sprintf("sim-bug%d", b.number))
+	config, binary := filepath.Join(temp, fmt.Sprintf("overlay%d.json", b.number)), filepath.Join(temp, fmt.Sprintf("sim-bug%d", b.number))
 	if err := os.WriteFile(config, overlay, 0o644); err != nil {
 		return "", err
 	}

@@ -54,7 +54,7 @@ func newWorld(o Options, line func(string)) *World {
 	w := &World{
 		opts:    o,
 		trace:   newTrace(line),
-		probes:  noProbes(),
+		probes:  map[string]int{},
 		disks:   newStream(o.Seed, "disks"),
 		links:   newStream(o.Seed, "client links"),
 		crashes: newStream(o.Seed, "crashes"),

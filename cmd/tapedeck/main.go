@@ -71,7 +71,7 @@ func parserOptions() []kong.Option {
 			"filter_help":   `attributes.region == "eu" && !has(attributes.test) || attributes.name.startsWith("a").`,
 			"seek_help": "earliest, latest, a moment (RFC 3339), a while ago (10m, 7d), an offset (0), " +
 				"or offsets by partition (0:17,1:5).",
-			"from_help":      "earliest, latest, a moment (RFC 3339) or a while ago (10m, 7d).",
+			"from_help":     "earliest, latest, a moment (RFC 3339) or a while ago (10m, 7d).",
 			"disk_low_help": "Room on the disk below which publishes are refused.",
 			"journal_help": "Who writes the journal's files: own (this program) or tidwall (a library, slower). " +
 				"A data folder may be opened by either after the other.",

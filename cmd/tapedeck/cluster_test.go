@@ -244,7 +244,9 @@ func TestErrorsOfARealClusterSayWhatToDo(t *testing.T) {
 		{"/v1/topics/orders/publish", `{"messages":[{}],"producer":{"id":"9","epoch":"1","sequence":"4"},"partition":0}`,
 			400, []string{"failed_precondition", "SEQUENCE_", "expectedSequence"}},
 		{"/tapedeck.v1.AdminService/DrainNode", `{"node":"n1"}`, 400, []string{"failed_precondition", "add a node first"}},
-		{"/tapedeck.v1.AdminService/CreateSnapshot", `{"name":"s"}`, 501, []string{"unimplemented", "this version"}},
+		{"/tapedeck.v1.AdminService/CreateSnapshot", `{"name":"s"}`, 400, []string{"invalid_argument", "topic/name"}},
+		{"/v1/subscriptions", `{"topic":"orders","name":"brief","expireWhenUnusedIn":"60s"}`, 501,
+			[]string{"unimplemented", "this version"}},
 	} {
 		status, res := c.try(e.path, e.body)
 		if status != e.status {

@@ -46,3 +46,27 @@ func TestShrinkingKeepsTheFinding(t *testing.T) {
 		t.Errorf("shrunk once to %v, once to %v", s.Best.Scenario(), again.Best.Scenario())
 	}
 }
+
+// Whatever a seed draws can be written as a scenario and read back: an option that
+// has no knob would be lost.
+func TestOptionsAreWrittenWhole(t *testing.T) {
+	for seed := range uint64(300) {
+		p := Plan(FromSeed(seed), nil)
+		blocks, _, err := parseScenario(strings.Join(append(p.Scenario(), dashes), "\n") + "\n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &scenario{}
+		for i := range blocks[0].commands {
+			if err := s.execute(&blocks[0].commands[i]); err != nil {
+				t.Fatalf("seed %d: %v", seed, err)
+			}
+		}
+		want := p
+		// How long habits' faults last is nothing to a run without habits.
+		want.Harm = HarmOptions{Replay: p.Harm.Replay, Full: p.Harm.Full, FailFor: p.Harm.FailFor}
+		if got := s.plan.String(); got != want.String() {
+			t.Fatalf("seed %d is read back as\n%snot as\n%s", seed, got, want.String())
+		}
+	}
+}

@@ -28,7 +28,7 @@ func SizeOf(o Options, r *Result) Size {
 		s.Partitions += int(t.Partitions)
 	}
 	s.Clients = len(o.Topics) * (l.Producers + l.Plain + l.Readers + 2*l.Rivals +
-		l.Subscriptions*(l.Consumers+l.Raw+l.Seekers+l.Describers))
+		l.Subscriptions*(l.Consumers+l.Raw+l.Seekers+l.Describers+l.Keepers))
 	return s
 }
 
@@ -127,9 +127,9 @@ func (s *Shrinker) load() {
 		l := &o.Load
 		return map[string]*int{"producers": &l.Producers, "plain producers": &l.Plain, "subscriptions": &l.Subscriptions,
 			"consumers": &l.Consumers, "raw consumers": &l.Raw, "readers": &l.Readers, "seekers": &l.Seekers,
-			"describers": &l.Describers, "rivals": &l.Rivals}
+			"describers": &l.Describers, "keepers": &l.Keepers, "rivals": &l.Rivals}
 	}
-	for _, name := range []string{"seekers", "describers", "readers", "rivals", "raw consumers", "plain producers",
+	for _, name := range []string{"keepers", "seekers", "describers", "readers", "rivals", "raw consumers", "plain producers",
 		"consumers", "subscriptions", "producers"} {
 		for _, n := range []int{0, 1} {
 			if *counts(&s.Best)[name] > n && s.try(fmt.Sprintf("%s %d", name, n), func(o *Options) {

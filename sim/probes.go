@@ -14,7 +14,8 @@ import (
 // ownProbes are the points that the simulator itself passes; those of the core
 // are in core/probe.
 var ownProbes = []string{
-	"leader elected", "retry deduplicated", "publish timed out", "rival fenced", "seek", "seek to a snapshot", "state replayed",
+	"leader elected", "retry deduplicated", "publish timed out", "rival fenced", "seek",
+	"seek to a snapshot", "state replayed",
 	"ack refused: FENCED", "ack refused: UNKNOWN_OUTCOME",
 	"crash, unsynced=lose", "crash, unsynced=keep", "crash, unsynced=torn",
 	"crash after a checkpoint of this boot", "crash during a journal write",

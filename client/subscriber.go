@@ -27,7 +27,7 @@ type subscriberConfig struct {
 
 // WithMember names this subscriber within its subscription; by default the name
 // is drawn at random. A static member that comes back within the session timeout
-// keeps its partitions.
+// keeps its partitions: closing it does not end its session.
 func WithMember(name string, static bool) SubscriberOption {
 	return func(c *subscriberConfig) {
 		c.session.Member, c.session.Static, c.session.MemberIsNew = model.MemberID(name), static, false

@@ -35,6 +35,7 @@ func (r *run) startConsumer(ref string, number, life int) {
 	if r.healed { // what is left is to be drained, not to be made interesting
 		cfg.MaxMessages, cfg.MaxBytes, cfg.MaxBuffered, cfg.AckMessages = 1000, 1<<20, 2000, 500
 	}
+	cfg.Static = cfg.Member != "" && number%2 == 0
 	s := session.NewConsumer(cfg)
 	c := &consumer{driver: driver{client: cl, machine: s}, session: s, ref: ref, number: number, life: life}
 	c.after = c.take

@@ -228,10 +228,17 @@ func places(c *command, list string) (out []call.PartitionOffset) {
 	return out
 }
 
-// ack REF member= generation= up_to=P@NEXT,… prints each partition's cursor.
+// ack REF member= generation= [up_to=P@NEXT,…] [offsets=P@OFFSET,…] prints each
+// partition's cursor.
 func (s *scenario) ack(c *command) {
 	q := &call.Ack{Subscription: c.arg("topic/name"), Member: model.MemberID(c.str("member", "m1")),
-		Generation: model.Generation(c.num("generation", 0)), UpTo: places(c, c.str("up_to", ""))}
+		Generation: model.Generation(c.num("generation", 0))}
+	if list := c.str("up_to", ""); list != "" {
+		q.UpTo = places(c, list)
+	}
+	if list := c.str("offsets", ""); list != "" {
+		q.Offsets = places(c, list)
+	}
 	result, err := s.askNow(s.client(c, string(q.Member)), q, c.duration("timeout", 5*time.Second))
 	if err != nil {
 		s.print("%s", failure(err))

@@ -13,7 +13,8 @@ import (
 type ConsumerConfig struct {
 	Subscription string // topic/name
 	// Member names this consumer within the subscription; empty: the broker
-	// names it. A static member that comes back within its session keeps its place.
+	// names it. A static member that comes back within its session keeps its place:
+	// Leave acks what is due and ends without ending the session.
 	Member model.MemberID
 	Static bool
 	// Shared is the subscription's mode: messages are acked one by one.
@@ -286,6 +287,7 @@ func (c *Consumer) Leave(now model.Mono) {
 	if c.fatal != nil || (c.member == "" && c.pull.id == 0) {
 		c.left = true // there is no session to end
 	}
+	c.stay()
 }
 
 // Poll returns the requests to make now.
@@ -382,11 +384,24 @@ func (c *Consumer) ackReady() model.Mono {
 }
 
 func (c *Consumer) leaveReady() model.Mono {
-	// The pull under way ends first: until it has, it could join again.
-	if !c.leaving || len(c.nacks) > 0 || c.ackDue != model.Never || c.ack.id != 0 || c.pull.id != 0 {
+	if c.cfg.Static || !c.settled() {
 		return model.Never
 	}
 	return c.leave.next()
+}
+
+// settled says that nothing keeps a consumer that leaves. The pull under way ends
+// first: until it has, it could join again.
+func (c *Consumer) settled() bool {
+	return c.leaving && len(c.nacks) == 0 && c.ackDue == model.Never && c.ack.id == 0 && c.pull.id == 0
+}
+
+// stay ends a static member without ending its session: it is expected back
+// within the session timeout, and keeps its place until then.
+func (c *Consumer) stay() {
+	if c.cfg.Static && c.settled() {
+		c.left = true
+	}
 }
 
 // leased names the last message held of each partition: with it, the leases of
@@ -430,6 +445,7 @@ func (c *Consumer) Done(now model.Mono, id uint64, result call.ClientResult, err
 	case c.leave.id:
 		c.leaveDone(now, err)
 	}
+	c.stay()
 }
 
 func (c *Consumer) leaveDone(now model.Mono, err *model.Error) {

@@ -385,6 +385,23 @@ func TestConsumerLeavesAfterItsAcks(t *testing.T) {
 	}
 }
 
+// A static member that is closed acks what is due, and its session lives on.
+func TestAStaticConsumerStaysAMember(t *testing.T) {
+	co := newCoordinator(t, 4)
+	r := newConsumerRig(1, co, ConsumerConfig{AckInterval: time.Minute, Member: "m", Static: true})
+	r.gives = false
+	r.run(10 * time.Second)
+	for _, d := range r.c.Take(3) {
+		co.parts[0].processed[d.Offset] = d.Generation
+		r.c.Processed(r.now, d)
+	}
+	r.c.Leave(r.now)
+	r.run(10 * time.Second)
+	if !r.c.Left() || co.left || co.parts[0].cursor != 3 {
+		t.Fatalf("ended %v, left %v, cursor %d of 3 processed", r.c.Left(), co.left, co.parts[0].cursor)
+	}
+}
+
 // TestConsumerDoesNotSpin: a broker that answers an empty pull at once, or one
 // told not to wait, is not asked in a tight loop.
 func TestConsumerDoesNotSpin(t *testing.T) {

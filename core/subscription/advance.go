@@ -219,7 +219,8 @@ func (ls *leadSubscription) membersProposed(c *membersCommand) {
 // holders have to give up first.
 func (m *Machine) assign(h group.Host, st *subscription, ls *leadSubscription) []change {
 	now := h.Now()
-	ackDeadline := m.terms(h, st.id).ack
+	t := m.terms(h, st.id)
+	ackDeadline := t.ack
 	members := slices.SortedFunc(slices.Values(st.members), func(a, b member) int {
 		return cmp.Compare(a.joined, b.joined)
 	})
@@ -235,9 +236,10 @@ func (m *Machine) assign(h group.Host, st *subscription, ls *leadSubscription) [
 		}
 	}
 	certain := now >= m.lead.since.Add(ackDeadline)
-	ls.inheriting, ls.revoking = false, false
+	ls.inheriting, ls.revoking, ls.settleAt = false, false, model.Never
 	give, quota := plan(owners, len(members), func(p int) int {
-		return m.rank(ls.at(st, model.Partition(p)), &st.partitions[p], certain)
+		rank := m.rank(ls.at(st, model.Partition(p)), &st.partitions[p], certain)
+		return ls.calm(p, rank, now, t.session)
 	})
 	var free []int
 	for p := range st.partitions {
@@ -262,6 +264,9 @@ func (m *Machine) assign(h group.Host, st *subscription, ls *leadSubscription) [
 	changes := make([]change, 0, len(to))
 	for _, p := range slices.Sorted(maps.Keys(to)) {
 		changes = append(changes, change{model.Partition(p), members[to[p]].id})
+		if st.partitions[p].fence > 1 { // else nobody ever had it
+			ls.noteShift(p, now, t.session)
+		}
 	}
 	return changes
 }
@@ -274,9 +279,9 @@ func (m *Machine) rank(mem *partitionMemory, part *partition, certain bool) int 
 	case mem.inherited && !certain:
 		return mayNotGive
 	case mem.revoking:
-		return 0
+		return alreadyGiving
 	case mem.out(part) == 0:
-		return 1
+		return nothingOut
 	}
-	return 2
+	return muchOut
 }

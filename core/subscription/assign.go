@@ -5,14 +5,20 @@ import (
 	"slices"
 )
 
-// mayNotGive ranks a partition that must stay with its holder for now.
-const mayNotGive = -1
+// Ranks of a partition, by how gladly its holder gives it up.
+const (
+	mayNotGive    = -1 // it must stay for now
+	alreadyGiving = 0
+	nothingOut    = 1
+	muchOut       = 2
+	ranks         = 3
+)
 
 // plan says which partitions their holders have to give up so that all members
 // end with counts that differ by at most one, and how many each member should
 // hold then. owners names a member by its place in join order, -1 for none. As
-// few as possible move: whoever holds most keeps the odd ones. Each gives the
-// partitions of lowest rank first.
+// few as possible move: whoever holds most, and of those who joined last, keeps the
+// odd ones. Each gives the partitions of lowest rank first.
 func plan(owners []int, members int, rank func(partition int) int) (give []bool, quota []int) {
 	give, quota = make([]bool, len(owners)), make([]int, members)
 	if members == 0 {
@@ -28,7 +34,9 @@ func plan(owners []int, members int, rank func(partition int) int) (give []bool,
 	for i := range order {
 		order[i] = i
 	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(len(held[b]), len(held[a])) })
+	slices.SortStableFunc(order, func(a, b int) int {
+		return cmp.Or(cmp.Compare(len(held[b]), len(held[a])), cmp.Compare(b, a))
+	})
 	for i, m := range order {
 		quota[m] = len(owners) / members
 		if i < len(owners)%members {
@@ -51,7 +59,8 @@ func plan(owners []int, members int, rank func(partition int) int) (give []bool,
 }
 
 // share names a new owner for each free partition, in turn among the members
-// below their quota, those with least first. Partitions nobody has room for are left out.
+// below their quota, those with least first, and of them those who joined last:
+// when members restart one after the other, they have done so already. Partitions nobody has room for are left out.
 func share(owners []int, quota []int, free []int) map[int]int {
 	room := make([]int, len(quota))
 	copy(room, quota)
@@ -67,7 +76,7 @@ func share(owners []int, quota []int, free []int) map[int]int {
 		}
 	}
 	slices.SortStableFunc(takers, func(a, b int) int {
-		return cmp.Compare(quota[a]-room[a], quota[b]-room[b])
+		return cmp.Or(cmp.Compare(quota[a]-room[a], quota[b]-room[b]), cmp.Compare(b, a))
 	})
 	to := make(map[int]int, len(free))
 	turn := 0

@@ -12,7 +12,7 @@
 //	command.go  raft entries and their codec; apply.go what they do
 //	machine.go  requests from Handle to Reply, proposals, leadership
 //	lead.go     the leader's memory; advance.go what the leader proposes by itself
-//	assign.go   who should own what
+//	assign.go   who should own what; shifts.go   how often that may change
 //	intervals.go  sets of offsets
 //	lease.go    what is out: limits, deadlines, attempts, pauses
 //	letters.go  dead letters in the state; bury.go the leader's work on them
@@ -56,6 +56,8 @@
 //     out beyond it meanwhile: the entry that begins the move carries the message
 //     and its producer's sequence, so that its copy is stored once however often it
 //     is sent; the entry that ends it acks the message. It waits as long as it must.
+//   - A partition that changed hands twice within a session timeout stays with a
+//     holder that lives, as far as this leader knows.
 //   - A partition is taken from a member that stays only when all that
 //     is out with it is acked, or an ack deadline after it stopped getting more.
 //

@@ -183,7 +183,7 @@ func (m *Machine) serveKeep(h group.Host, w *wait, st *subscription, req *call.K
 		c = &forgetCommand{id: st.id, name: req.Name}
 	}
 	m.hold(w)
-	m.propose(h, c, w)
+	m.proposeFor(h, c, w)
 }
 
 func (m *Machine) keepApplied(h group.Host, p *proposal, out outcome) {
@@ -208,5 +208,5 @@ func (m *Machine) serveRestore(h group.Host, w *wait, st *subscription, req *cal
 		}
 	}
 	m.hold(w)
-	m.propose(h, &restoreCommand{id: st.id, name: req.Snapshot, only: req.Only}, w)
+	m.proposeFor(h, &restoreCommand{id: st.id, name: req.Snapshot, only: req.Only}, w)
 }

@@ -50,6 +50,8 @@ type leadSubscription struct {
 	revoking     bool       // some partition is
 	inheriting   bool       // some partition may not be given away yet
 	dropped      bool       // raft dropped the last structural proposal
+	shifts       []shift    // by partition
+	settleAt     model.Mono // when one that changed hands too often may move again
 	nextDeadline model.Mono // as last noted
 	burials      map[model.Partition]*burial
 }
@@ -116,7 +118,7 @@ func newLead(h group.Host) *lead {
 func (l *lead) subscription(id model.SubscriptionID) *leadSubscription {
 	ls := l.subscriptions[id]
 	if ls == nil {
-		ls = &leadSubscription{sessions: map[model.MemberID]*session{}, nextDeadline: model.Never,
+		ls = &leadSubscription{sessions: map[model.MemberID]*session{}, nextDeadline: model.Never, settleAt: model.Never,
 			burials: map[model.Partition]*burial{}}
 		l.subscriptions[id] = ls
 	}
@@ -274,6 +276,7 @@ func (m *Machine) deadline(h group.Host, st *subscription, ls *leadSubscription)
 	if st != nil {
 		at = min(at, st.nextLapse())
 	}
+	at = min(at, ls.settleAt)
 	if ls.inheriting {
 		at = min(at, m.lead.since.Add(t.ack))
 	}

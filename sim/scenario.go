@@ -50,6 +50,8 @@ func init() {
 		"fetch":     (*scenario).fetch,
 		"pull":      (*scenario).pull,
 		"ack":       (*scenario).ack,
+		"nack":      (*scenario).nack,
+		"extend":    (*scenario).extend,
 		"heartbeat": (*scenario).heartbeat,
 		"seek":      (*scenario).seek,
 		"leave":     (*scenario).leave,

@@ -18,13 +18,21 @@ type namedProducer struct {
 	epoch model.Epoch
 }
 
-// subscribe ORDERS/BILLING [start=earliest|latest|time:MARK] [session=10s]
+// subscribe ORDERS/BILLING [start=earliest|latest|time:MARK] [session=10s] [deadline=30s]
+// [mode=shared] [by_key=true] [attempts= dead=TOPIC] [backoff=] [member_limit=] [limit=]
 // [filter=TEXT, without spaces]
 func (s *scenario) subscribe(c *command) {
 	ref := c.arg("topic/name")
 	topic, name, _ := strings.Cut(ref, "/")
 	q := &call.CreateSubscriptionCall{Topic: topic, Name: name, Start: s.place(c, c.str("start", "earliest")),
-		Settings: model.SubscriptionSettings{SessionTimeout: c.duration("session", 0), Filter: c.str("filter", "")}}
+		Settings: model.SubscriptionSettings{SessionTimeout: c.duration("session", 0),
+			AckDeadline: c.duration("deadline", 0), KeyOrdered: c.choice("by_key", "false", "true") == "true",
+			MaxAttempts: uint32(c.num("attempts", 0)), DeadLetterTopic: c.str("dead", ""),
+			MinBackoff: c.duration("backoff", 0), MaxInFlightMember: uint32(c.num("member_limit", 0)),
+			MaxInFlight: uint32(c.num("limit", 0)), Filter: c.str("filter", "")}}
+	if c.choice("mode", "ordered", "shared") == "shared" {
+		q.Settings.Mode = model.ModeShared
+	}
 	if _, err := s.askNow(s.client(c, "setup"), q, 30*time.Second); err != nil && err.Code == model.InvalidArgument {
 		s.print("%s", failure(err))
 		return
@@ -204,9 +212,17 @@ func (s *scenario) pull(c *command) {
 		return
 	}
 	r := result.(*call.PullResult)
-	s.print("generation %d", r.Generation)
+	if r.Delivery != 0 {
+		s.print("generation %d delivery %d", r.Generation, r.Delivery)
+	} else {
+		s.print("generation %d", r.Generation)
+	}
 	slices.SortFunc(r.Ranges, func(a, b call.PulledRange) int { return int(a.Partition) - int(b.Partition) })
 	for _, g := range r.Ranges {
+		if g.Attempt > 1 {
+			s.printMessages(g.Partition, g.Batches, g.From, g.From+1, " attempt "+strconv.Itoa(int(g.Attempt)))
+			g.From++
+		}
 		s.printMessages(g.Partition, g.Batches, g.From, g.To, "")
 	}
 	for _, k := range r.Skipped {
@@ -250,6 +266,35 @@ func (s *scenario) ack(c *command) {
 		} else {
 			s.print("%d cursor %d", r.Partition, r.Cursor)
 		}
+	}
+}
+
+// named reads the messages that a nack or an extension names.
+func named(c *command) (offsets []call.PartitionOffset, deliveries []uint64) {
+	offsets = places(c, c.str("offsets", ""))
+	if d := c.num("delivery", 0); d != 0 {
+		deliveries = slices.Repeat([]uint64{d}, len(offsets))
+	}
+	return offsets, deliveries
+}
+
+// nack REF member= generation= offsets=P@O,… [delivery=] [delay=] gives messages back.
+func (s *scenario) nack(c *command) {
+	q := &call.Nack{Subscription: c.arg("topic/name"), Member: model.MemberID(c.str("member", "m1")),
+		Generation: model.Generation(c.num("generation", 0)), Delay: c.duration("delay", 0)}
+	q.Offsets, q.Deliveries = named(c)
+	if _, err := s.askNow(s.client(c, string(q.Member)), q, 5*time.Second); err != nil {
+		s.print("%s", failure(err))
+	}
+}
+
+// extend REF member= generation= offsets=P@O,… [delivery=] [by=] gives more time.
+func (s *scenario) extend(c *command) {
+	q := &call.ExtendLease{Subscription: c.arg("topic/name"), Member: model.MemberID(c.str("member", "m1")),
+		Generation: model.Generation(c.num("generation", 0)), Extension: c.duration("by", 0)}
+	q.Offsets, q.Deliveries = named(c)
+	if _, err := s.askNow(s.client(c, string(q.Member)), q, 5*time.Second); err != nil {
+		s.print("%s", failure(err))
 	}
 }
 

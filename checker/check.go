@@ -48,7 +48,8 @@ func (j *judge) report() Report {
 // order is the order of verdicts in a report.
 var order = []string{LostWrite, PhantomWrite, Gap, Inconsistent, Reordered, AppendTimeBack, Duplicate, FencedProducer,
 	ReadOfFuture, WatermarkBack, NonMonotonic, SkippedMessage, UnseenMessage, Unwanted, TwoOwners, CursorBack,
-	AckAfterSeek, StaleAck, RefusedAck, Redelivered, SeekWrong}
+	AckAfterSeek, StaleAck, RefusedAck, Redelivered, SeekWrong, TwoHolders, KeyOrder, AttemptsWrong, LostMessage,
+	DeadLetterTwice, DeadLetterEarly}
 
 // noOp stands for "known from the final state, not from an operation".
 const noOp int32 = -1
@@ -350,13 +351,21 @@ func (j *judge) readOps() {
 			j.readFence(at, op)
 		case op.Pull != nil && op.done():
 			j.readPull(at, op)
+		case op.Pull != nil:
+			j.readLostPull(op)
+		case op.Leave != nil && op.maybe():
+			j.readLeave(op)
+		case op.Ack != nil && len(op.Ack.Offsets) > 0:
+			j.readSingles(at, op)
 		case op.Ack != nil && op.maybe():
 			j.readAck(at, op)
 		case op.Ack != nil:
 			sp := j.subPart(op.Ack.Subscription, op.Ack.Partition)
 			sp.refused = append(sp.refused, at)
 		case op.Nack != nil && op.maybe():
-			j.subPart(op.Nack.Subscription, op.Nack.Partition).nacked = true
+			sp := j.subPart(op.Nack.Subscription, op.Nack.Partition)
+			sp.nacked = true
+			sp.nacks = append(sp.nacks, nackAt{op.Nack.Offset, op.Call})
 		case op.Seek != nil && op.maybe():
 			j.readSeek(at, op)
 		case op.Describe != nil && op.done():

@@ -53,6 +53,7 @@ type Op struct {
 	Describe      *Describe      `json:"describe,omitempty"`
 	DescribeTopic *DescribeTopic `json:"describe_topic,omitempty"`
 	OpenProducer  *OpenProducer  `json:"open_producer,omitempty"`
+	Leave         *Leave         `json:"leave,omitempty"`
 	Create        *Create        `json:"create,omitempty"`
 	Delete        *Delete        `json:"delete,omitempty"`
 }
@@ -105,6 +106,7 @@ type (
 		Sequence     uint64         `json:"pull_sequence,omitempty"` // 0: starts at the cursor
 
 		Generation model.Generation `json:"generation,omitempty"`
+		Delivery   uint64           `json:"delivery,omitempty"` // mode shared: names what this pull gave
 		Messages   []Message        `json:"messages,omitempty"`
 		Skipped    []Range          `json:"skipped,omitempty"`
 	}
@@ -115,18 +117,24 @@ type (
 		To        model.Offset    `json:"to"`
 	}
 
-	// Ack acknowledges everything below Next in one partition.
+	// Ack acknowledges everything below Next in one partition, or single messages.
 	Ack struct {
 		Subscription string           `json:"subscription"`
 		Member       model.MemberID   `json:"member"`
 		Generation   model.Generation `json:"generation"` // of the pull that delivered
 		Partition    model.Partition  `json:"partition"`
 		Next         model.Offset     `json:"next"`
-		Blind        bool             `json:"blind,omitempty"` // the client knowingly acks what it was not given
+		Offsets      []model.Offset   `json:"offsets,omitempty"` // single ones; then Next is 0
+		Blind        bool             `json:"blind,omitempty"`   // the client knowingly acks what it was not given
 
 		Cursor model.Offset `json:"cursor"` // result
 	}
-	// Nack gives messages back from Offset on.
+	// Leave ends a member's session.
+	Leave struct {
+		Subscription string         `json:"subscription"`
+		Member       model.MemberID `json:"member"`
+	}
+	// Nack gives messages back: from Offset on, or in mode shared that one.
 	Nack struct {
 		Subscription string           `json:"subscription"`
 		Member       model.MemberID   `json:"member"`
@@ -202,6 +210,11 @@ type (
 		Shared       bool       `json:"shared,omitempty"`     // not in ordered mode
 		Filtered     bool       `json:"filtered,omitempty"`   // does not get every message
 		Tag          string     `json:"tag,omitempty"`        // if filtered: gets those with this tag; empty: not known which
+		// Of a subscription whose messages are judged one by one, mode shared or with dead letters.
+		KeyOrdered  bool   `json:"key_ordered,omitempty"`
+		Attempts    uint32 `json:"attempts,omitempty"`     // after so many a message is a dead letter; 0: never
+		DeadLetters string `json:"dead_letters,omitempty"` // the topic, of this subscription alone
+		Lease       Moment `json:"lease,omitempty"`        // shorter than that no lease ends by itself
 	}
 	// Delete removes a topic or a subscription; the other name is empty.
 	Delete struct {
@@ -235,6 +248,8 @@ func (op *Op) Kind() string {
 		return "ack"
 	case op.Nack != nil:
 		return "nack"
+	case op.Leave != nil:
+		return "leave"
 	case op.Seek != nil:
 		return "seek"
 	case op.Describe != nil:
@@ -303,7 +318,7 @@ func (h *History) Validate() error {
 func (op *Op) validate() error {
 	set := 0
 	for _, there := range [...]bool{op.Publish != nil, op.Fetch != nil, op.Pull != nil, op.Ack != nil,
-		op.Nack != nil, op.Seek != nil, op.Describe != nil, op.DescribeTopic != nil, op.OpenProducer != nil,
+		op.Nack != nil, op.Leave != nil, op.Seek != nil, op.Describe != nil, op.DescribeTopic != nil, op.OpenProducer != nil,
 		op.Create != nil, op.Delete != nil} {
 		if there {
 			set++

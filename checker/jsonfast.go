@@ -205,6 +205,8 @@ func (f *fast) pull(p *Pull) {
 			p.Sequence = f.number(math.MaxUint64)
 		case "generation":
 			p.Generation = model.Generation(f.number(math.MaxUint64))
+		case "delivery":
+			p.Delivery = f.number(math.MaxUint64)
 		case "messages":
 			p.Messages = f.messages(p.Messages)
 		default: // skipped is rare
@@ -226,6 +228,10 @@ func (f *fast) ack(a *Ack) {
 			a.Partition = model.Partition(f.number(math.MaxUint32))
 		case "next":
 			a.Next = model.Offset(f.number(math.MaxUint64))
+		case "offsets":
+			f.bad = f.bad || a.Offsets != nil
+			f.list(func() { a.Offsets = append(a.Offsets, model.Offset(f.number(math.MaxUint64))) })
+			f.bad = f.bad || a.Offsets == nil // a list of none is not none
 		case "blind":
 			a.Blind = f.truth()
 		case "cursor":

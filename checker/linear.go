@@ -68,7 +68,7 @@ func (j *judge) linear(budget Budget) LinearReport {
 		}
 	}
 	for _, s := range j.subs {
-		if s.deleted || (s.create != nil && (s.create.Shared || s.create.Filtered)) {
+		if s.deleted || s.singly() || s.create != nil && s.create.Filtered {
 			continue
 		}
 		cursors := j.finalCursors(s)

@@ -51,6 +51,12 @@ const (
 	RefusedAck      = "refused ack took effect"
 	Redelivered     = "redelivered after ack"
 	SeekWrong       = "seek wrong"
+	TwoHolders      = "two holders"
+	KeyOrder        = "key order"
+	AttemptsWrong   = "attempts wrong"
+	LostMessage     = "lost message" // passed, though nobody acked it
+	DeadLetterTwice = "dead letter twice"
+	DeadLetterEarly = "dead letter early"
 	NotLinearizable = "not linearizable"
 	BadHistory      = "bad history" // it cannot be judged at all
 )
@@ -70,6 +76,8 @@ var claims = []struct {
 	{"delivered", "delivered ok", []string{NonMonotonic, SkippedMessage, UnseenMessage, Unwanted, TwoOwners}},
 	{"cursors", "cursors ok", []string{CursorBack, AckAfterSeek, StaleAck, RefusedAck, Redelivered}},
 	{"seeks", "seeks ok", []string{SeekWrong}},
+	{"leases", "leases ok", []string{TwoHolders, KeyOrder, AttemptsWrong, LostMessage}},
+	{"dead letters", "dead letters ok", []string{DeadLetterTwice, DeadLetterEarly}},
 	{"linearizable", "linearizable", []string{NotLinearizable}},
 	{"history", "history ok", []string{BadHistory}},
 }

@@ -17,6 +17,7 @@ type sub struct {
 	index   map[model.Partition]*subPart
 	parts   []*subPart // in order of first mention
 	owners  map[ownerKey]owner
+	members membersOf
 	// wild is the first call of a seek of unknown outcome to all partitions.
 	wild Moment
 }
@@ -45,6 +46,10 @@ type subPart struct {
 	refused []int32    // acks that were refused, in order of calls
 	nacked  bool       // deliveries may have gone back for a nack
 	given   map[pullKey]model.Offset
+
+	gifts   []gift // of a subscription judged message by message, in order of calls
+	singles []single
+	nacks   []nackAt
 }
 
 type seekAt struct {
@@ -129,6 +134,9 @@ func (j *judge) readPull(i int32, op *Op) {
 		sp.events = append(sp.events, subEvent{call: op.Call, by: op.Return, low: r.To, high: r.To,
 			generation: p.Generation, op: i, member: member, kind: eventSkip})
 	}
+	if s.singly() {
+		j.readGifts(s, i, op)
+	}
 	first := 0
 	for n := range p.Messages {
 		m := &p.Messages[n]
@@ -150,7 +158,7 @@ func (j *judge) readRun(s *sub, i int32, op *Op, member int32, first Message, en
 	e := subEvent{call: op.Call, by: op.Return, low: first.Offset, high: end, generation: p.Generation, op: i,
 		member: member, kind: eventPull}
 	if n := len(sp.events); n > 0 && sp.events[n-1].op == i && sp.events[n-1].kind == eventPull {
-		if j.checked(NonMonotonic); e.low < sp.events[n-1].high {
+		if j.checked(NonMonotonic); e.low < sp.events[n-1].high && !s.singly() {
 			j.fail(NonMonotonic, []int32{i}, "%s: one pull of %s gave offset %d after %d",
 				sp.log.name, p.Member, e.low, sp.events[n-1].high-1)
 		}
@@ -224,10 +232,11 @@ func (j *judge) readSeek(i int32, op *Op) {
 }
 
 func (j *judge) judgeSubscription(s *sub) {
-	if s.create != nil && s.create.Shared {
+	cursors := j.finalCursors(s)
+	if s.singly() {
+		j.judgeSingly(s, cursors)
 		return
 	}
-	cursors := j.finalCursors(s)
 	for _, sp := range s.parts {
 		j.judgeAcks(s, sp)
 		epochs := sp.split()

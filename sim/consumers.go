@@ -17,6 +17,7 @@ type consumer struct {
 	ref     string
 	number  int
 	life    int // raised by each restart
+	work    *WorkOptions
 }
 
 func (r *run) startConsumer(ref string, number, life int) {
@@ -30,14 +31,16 @@ func (r *run) startConsumer(ref string, number, life int) {
 		MaxMessages: pick[uint32](cl.rand, 1, 5, 100), MaxBytes: pick[uint32](cl.rand, 500, 100_000),
 		Wait: pick(cl.rand, 200*time.Millisecond, time.Second), MaxBuffered: pick(cl.rand, 1, 20, 200),
 		AckInterval: pick(cl.rand, -1, 50*time.Millisecond, 500*time.Millisecond), AckMessages: pick(cl.rand, 1, 20),
-		SessionTimeout: o.Session, TryTimeout: pick(cl.rand, time.Second, 3*time.Second),
+		SessionTimeout: o.Session, Shared: r.work(ref) != nil && r.work(ref).Shared, TryTimeout: pick(cl.rand, time.Second, 3*time.Second),
 	}
 	if r.healed { // what is left is to be drained, not to be made interesting
 		cfg.MaxMessages, cfg.MaxBytes, cfg.MaxBuffered, cfg.AckMessages = 1000, 1<<20, 2000, 500
+		cfg.AckInterval = 20 * time.Millisecond
 	}
 	cfg.Static = cfg.Member != "" && number%2 == 0
 	s := session.NewConsumer(cfg)
-	c := &consumer{driver: driver{client: cl, machine: s}, session: s, ref: ref, number: number, life: life}
+	c := &consumer{driver: driver{client: cl, machine: s}, session: s, ref: ref, number: number, life: life,
+		work: r.work(ref)}
 	c.after = c.take
 	r.consumers = append(r.consumers, c)
 	c.pump()
@@ -57,11 +60,23 @@ func (c *consumer) take() {
 		return
 	}
 	c.later(c.rand.near(0, 100*time.Millisecond), func() {
-		for _, d := range ds {
-			c.session.Processed(c.now(), d)
+		for i := range ds {
+			c.finish(&ds[i])
 		}
 		c.pump()
 	})
+}
+
+// finish is done with a message, or gives it back; what is left in the end is drained.
+func (c *consumer) finish(d *session.Delivery) {
+	switch {
+	case !c.run.healed && c.work.poisons(d.Partition, d.Offset):
+		c.session.Nack(c.now(), *d, 0)
+	case c.work != nil && !c.run.healed && c.rand.IntN(30) == 0:
+		c.session.Nack(c.now(), *d, pick(c.rand, 0, 300*time.Millisecond))
+	default:
+		c.session.Processed(c.now(), *d)
+	}
 }
 
 // drain ends all consumers, some in good order and some without a word, and

@@ -25,6 +25,8 @@ type invariants struct {
 	leaders map[leadership]bool // already checked
 	// seen is each live node's replicas as last looked at, by node and group.
 	seen []map[model.GroupID]*lastLook
+	// limits are the messages that a member of a shared subscription may hold.
+	limits map[string]uint64
 	// ends is the last durable entry of each replica's log, as last looked at.
 	ends map[logOf]uint64
 }
@@ -52,7 +54,7 @@ type lastLook struct {
 
 func newInvariants(w *World) *invariants {
 	return &invariants{w: w, watch: checker.NewInvariants(), leaders: map[leadership]bool{},
-		ends: map[logOf]uint64{},
+		ends: map[logOf]uint64{}, limits: map[string]uint64{},
 		seen: make([]map[model.GroupID]*lastLook, w.opts.Nodes)}
 }
 
@@ -183,12 +185,24 @@ func (v *invariants) machine(n *simNode, view *replica.View) {
 		v.judge(n, v.watch.HighWatermark(view.Group, view.Replica, m.HighWatermark()))
 	case *subscription.Machine:
 		m.Each(func(id model.SubscriptionID, s subscription.View) {
+			if limit := v.limits[s.Ref]; s.Shared && limit > 0 {
+				v.holding(n, &s, limit)
+			}
 			for p := range s.Partitions {
 				o := &s.Partitions[p]
 				v.judge(n, v.watch.Owner(id, model.Partition(p), o.Fence, o.Owner))
 				v.judge(n, v.watch.Cursor(id, model.Partition(p), view.Applied, o.Cursor, o.Fence))
 			}
 		})
+	}
+}
+
+// holding: no member holds more than its limit, whatever was restarted.
+func (v *invariants) holding(n *simNode, s *subscription.View, limit uint64) {
+	for _, m := range s.Members {
+		if m.Leased > limit {
+			v.w.violate("in-flight limit", "%s: %s holds %d messages of %s; its limit is %d", n.id, m.ID, m.Leased, s.Ref, limit)
+		}
 	}
 }
 

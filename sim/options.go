@@ -25,6 +25,7 @@ type Options struct {
 	Clock        ClockOptions
 	Faults       FaultOptions
 	Load         LoadOptions
+	Work         []WorkOptions
 	Harm         HarmOptions
 	Operator     OperatorOptions
 	Choices      Choices
@@ -137,6 +138,9 @@ func (o Options) String() string {
 	fmt.Fprintf(&b, "clock     %s\n", fields(o.Clock))
 	fmt.Fprintf(&b, "faults    %s\n", fields(o.Faults))
 	fmt.Fprintf(&b, "load      %s\n", fields(o.Load))
+	for i := range o.Work {
+		fmt.Fprintf(&b, "work      %s\n", fields(o.Work[i]))
+	}
 	fmt.Fprintf(&b, "harm      %s\n", fields(o.Harm))
 	fmt.Fprintf(&b, "operator  %s\n", fields(o.Operator))
 	fmt.Fprintf(&b, "choices   %v\n", o.Choices) // fmt sorts by site
@@ -171,6 +175,7 @@ func FromSeed(seed uint64) Options {
 	drawHarm(newStream(seed, "options harm"), &o)
 	drawOperator(newStream(seed, "options operator"), &o)
 	o.Choices = drawChoices(newStream(seed, "options choices"))
+	drawWork(newStream(seed, "options work"), &o)
 	return o
 }
 

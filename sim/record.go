@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/cespare/xxhash/v2"
@@ -54,8 +55,10 @@ func (r *recorder) invoke(client checker.ClientID, c call.Client, partitions uin
 	case *call.OpenProducerCall:
 		return r.openProducer(client, c)
 	case *call.CreateSubscriptionCall:
-		return r.create(client, checker.Create{Subscription: c.Topic + "/" + c.Name, Start: target(c.Start.Kind),
-			Time: c.Start.Time, Filtered: c.Settings.Filter != "", Tag: tagWanted(c.Settings.Filter)})
+		return r.create(client, created(c))
+	case *call.LeaveSubscription:
+		i := r.begin(client, checker.Op{Leave: &checker.Leave{Subscription: c.Subscription, Member: c.Member}})
+		return func(_ call.ClientResult, err *model.Error) { r.end(i, err) }
 	case *call.Admin:
 		switch t := c.Request.(type) {
 		case *call.CreateTopic:
@@ -185,9 +188,15 @@ func (r *recorder) pull(client checker.ClientID, c *call.Pull) answer {
 			return
 		}
 		res := result.(*call.PullResult)
-		op.Pull.Member, op.Pull.Generation = res.Member, res.Generation
+		op.Pull.Member, op.Pull.Generation, op.Pull.Delivery = res.Member, res.Generation, res.Delivery
 		for _, g := range res.Ranges {
-			op.Pull.Messages = append(op.Pull.Messages, delivered(g.Batches, g.Partition, g.From, g.To, g.Attempt)...)
+			ms := delivered(g.Batches, g.Partition, g.From, g.To, g.Attempt)
+			for k := range ms {
+				if res.Delivery != 0 { // a range is cut where a message came back before
+					ms[k].Attempt = max(ms[k].Attempt, 1)
+				}
+			}
+			op.Pull.Messages = append(op.Pull.Messages, ms...)
 		}
 		for _, s := range res.Skipped {
 			op.Pull.Skipped = append(op.Pull.Skipped, checker.Range{Partition: s.Partition, From: s.From, To: s.To})
@@ -195,9 +204,26 @@ func (r *recorder) pull(client checker.ClientID, c *call.Pull) answer {
 	}
 }
 
-// ack notes one operation per partition named.
+// created is a subscription as its verdicts have to know it.
+func created(c *call.CreateSubscriptionCall) checker.Create {
+	s := &c.Settings
+	out := checker.Create{Subscription: c.Topic + "/" + c.Name, Start: target(c.Start.Kind), Time: c.Start.Time,
+		Shared: s.Mode == model.ModeShared, KeyOrdered: s.KeyOrdered, Attempts: s.MaxAttempts,
+		DeadLetters: s.DeadLetterTopic, Filtered: s.Filter != "", Tag: tagWanted(s.Filter)}
+	if out.Shared { // clocks differ by less than a tenth
+		out.Lease = checker.Moment(min(cmp.Or(s.AckDeadline, model.DefaultAckDeadline),
+			cmp.Or(s.SessionTimeout, model.DefaultSessionTimeout))) * 9 / 10
+	}
+	return out
+}
+
+// ack notes one operation per partition named, for what is acked up to an offset
+// and for single messages each.
 func (r *recorder) ack(client checker.ClientID, c *call.Ack) answer {
 	var ops []int
+	if len(c.Offsets) > 0 {
+		return r.ackSingles(client, c)
+	}
 	for _, u := range c.UpTo {
 		ops = append(ops, r.begin(client, checker.Op{Ack: &checker.Ack{Subscription: c.Subscription,
 			Member: c.Member, Generation: c.Generation, Partition: u.Partition, Next: u.Offset}}))
@@ -217,11 +243,48 @@ func (r *recorder) ack(client checker.ClientID, c *call.Ack) answer {
 	}
 }
 
-// nack notes a nack of one message.
+// ackSingles notes one operation per partition, in the order named.
+func (r *recorder) ackSingles(client checker.ClientID, c *call.Ack) answer {
+	var ops []int
+	place := map[model.Partition]int{}
+	for _, o := range c.Offsets {
+		i, there := place[o.Partition]
+		if !there {
+			i = r.begin(client, checker.Op{Ack: &checker.Ack{Subscription: c.Subscription, Member: c.Member,
+				Generation: c.Generation, Partition: o.Partition}})
+			place[o.Partition], ops = i, append(ops, i)
+		}
+		op := &r.history.Ops[i]
+		op.Ack.Offsets = append(op.Ack.Offsets, o.Offset)
+	}
+	return func(result call.ClientResult, err *model.Error) {
+		for k, i := range ops {
+			e := err
+			if e == nil {
+				e = result.(*call.AckCallResult).Results[k].Err
+			}
+			if op, ok := r.end(i, e); ok {
+				op.Ack.Cursor = result.(*call.AckCallResult).Results[k].Cursor
+			}
+		}
+	}
+}
+
+// nack notes each message given back. An answer of no may mean one of them only.
 func (r *recorder) nack(client checker.ClientID, c *call.Nack) answer {
-	i := r.begin(client, checker.Op{Nack: &checker.Nack{Subscription: c.Subscription, Member: c.Member,
-		Generation: c.Generation, Partition: c.Offsets[0].Partition, Offset: c.Offsets[0].Offset}})
-	return func(_ call.ClientResult, err *model.Error) { r.end(i, err) }
+	var ops []int
+	for _, o := range c.Offsets {
+		ops = append(ops, r.begin(client, checker.Op{Nack: &checker.Nack{Subscription: c.Subscription, Member: c.Member,
+			Generation: c.Generation, Partition: o.Partition, Offset: o.Offset}}))
+	}
+	return func(_ call.ClientResult, err *model.Error) {
+		if len(ops) > 1 && err != nil {
+			err = model.Reasoned(model.Unavailable, model.ReasonUnknownOutcome, 0, "%v", err)
+		}
+		for _, i := range ops {
+			r.end(i, err)
+		}
+	}
 }
 
 func target(k model.StartKind) checker.Target {

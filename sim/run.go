@@ -258,7 +258,7 @@ func (r *run) setup() string {
 					AckDeadline: r.w.opts.Load.Session, Filter: r.w.opts.Load.filterOf(i)}})
 		}
 	}
-	return r.all(c, 30*time.Second, "setup", qs...)
+	return r.all(c, 30*time.Second, "setup", append(qs, r.workSetup()...)...)
 }
 
 // startLoad starts every client. Each acts at intervals that share the
@@ -267,6 +267,7 @@ func (r *run) startLoad() {
 	o, l := &r.w.opts, &r.w.opts.Load
 	actors := len(o.Topics) * (l.Producers + l.Plain + l.Readers + l.Subscriptions*(l.Raw+l.Describers+2*l.Consumers))
 	every := o.Safety * time.Duration(actors) / time.Duration(max(l.Operations, 1))
+	r.startWork()
 	for _, t := range o.Topics {
 		for i := range l.Producers {
 			r.startProducer(t.Name, i+1, every)

@@ -102,6 +102,9 @@ func init() {
 			return b.done(6000, 4)
 		}},
 	}...)
+}
+
+func init() {
 	correct["a shared subscription"] = func() *book {
 		b := work(true)
 		b.give(span{1000, 1010}, "m1", 1, 0, 3, 1)

@@ -200,7 +200,7 @@ func (j *judge) judgeTwo(s *sub, sp *subPart, a, b *gift) {
 	}
 	if a.attempt != 0 && b.attempt != 0 {
 		if j.checked(AttemptsWrong); b.attempt < least {
-			j.fail(AttemptsWrong, []int32{a.op, b.op}, "%s of %s: offset %d came for the %dth time after it had come for the %dth",
+			j.fail(AttemptsWrong, []int32{a.op, b.op}, "%s of %s: offset %d has attempt %d after attempt %d",
 				sp.log.name, s.name, b.offset, b.attempt, a.attempt)
 		}
 	}
@@ -209,7 +209,7 @@ func (j *judge) judgeTwo(s *sub, sp *subPart, a, b *gift) {
 		return
 	}
 	if j.checked(TwoHolders); b.by < a.start+s.create.Lease {
-		j.fail(TwoHolders, []int32{a.op, b.op}, "%s of %s: offset %d was given twice within %d ms, before the first lease could end",
+		j.fail(TwoHolders, []int32{a.op, b.op}, "%s of %s: offset %d was given twice within %d ms; no lease ends so soon",
 			sp.log.name, s.name, a.offset, (b.by-a.start)/1_000_000)
 	}
 }

@@ -31,7 +31,8 @@ func (r *run) startConsumer(ref string, number, life int) {
 		MaxMessages: pick[uint32](cl.rand, 1, 5, 100), MaxBytes: pick[uint32](cl.rand, 500, 100_000),
 		Wait: pick(cl.rand, 200*time.Millisecond, time.Second), MaxBuffered: pick(cl.rand, 1, 20, 200),
 		AckInterval: pick(cl.rand, -1, 50*time.Millisecond, 500*time.Millisecond), AckMessages: pick(cl.rand, 1, 20),
-		SessionTimeout: o.Session, Shared: r.work(ref) != nil && r.work(ref).Shared, TryTimeout: pick(cl.rand, time.Second, 3*time.Second),
+		SessionTimeout: o.Session, TryTimeout: pick(cl.rand, time.Second, 3*time.Second),
+		Shared: r.work(ref) != nil && r.work(ref).Shared,
 	}
 	if r.healed { // what is left is to be drained, not to be made interesting
 		cfg.MaxMessages, cfg.MaxBytes, cfg.MaxBuffered, cfg.AckMessages = 1000, 1<<20, 2000, 500

@@ -16,14 +16,22 @@ type WorkOptions struct {
 	Attempts           uint32 // then it is a dead letter; 0: none are
 	MemberLimit, Limit uint32 // messages out; 0: the default
 	Workers, Consumers int    // members by hand, and through sessions
+	Seekers            int    // rewinding it
 	Poison             uint64 // one message of so many is given back by everyone; 0: none
 }
 
 func drawWork(s *stream, o *Options) {
 	for range pick(s, 0, 0, 1, 1, 1, 2) {
 		w := WorkOptions{Shared: s.IntN(3) > 0, MemberLimit: pick[uint32](s, 0, 2, 10), Limit: pick[uint32](s, 0, 0, 12),
-			Workers: pick(s, 1, 2, 3), Consumers: pick(s, 0, 1, 2)}
+			Workers: pick(s, 1, 2, 3), Consumers: pick(s, 0, 1, 2),
+			Seekers: pick(s, 0, 0, 1)}
 		w.KeyOrdered = w.Shared && s.IntN(2) == 0
+		if w.MemberLimit == 2 { // what is left in the end has to drain in time
+			w.Seekers = 0
+		}
+		if w.MemberLimit == 2 && !w.Shared {
+			w.MemberLimit = 10
+		}
 		if w.Attempts = pick[uint32](s, 0, 1, 2, 5); !w.Shared {
 			w.Attempts = max(w.Attempts, 2) // in mode ordered it is the dead letters that are of interest
 		}
@@ -83,6 +91,9 @@ func (r *run) startWork() {
 		w, ref := &r.w.opts.Work[i], r.workRef(i)
 		for n := range w.Consumers {
 			r.startConsumer(ref, n+1, 0)
+		}
+		for range w.Seekers {
+			r.startSeeker(ref, r.w.opts.Topics[0], 8*time.Second)
 		}
 		for n := range w.Workers {
 			r.startWorker(ref, w, n+1)

@@ -22,16 +22,10 @@ type WorkOptions struct {
 
 func drawWork(s *stream, o *Options) {
 	for range pick(s, 0, 0, 1, 1, 1, 2) {
-		w := WorkOptions{Shared: s.IntN(3) > 0, MemberLimit: pick[uint32](s, 0, 2, 10), Limit: pick[uint32](s, 0, 0, 12),
+		w := WorkOptions{Shared: s.IntN(3) > 0, MemberLimit: pick[uint32](s, 0, 5, 20), Limit: pick[uint32](s, 0, 0, 12),
 			Workers: pick(s, 1, 2, 3), Consumers: pick(s, 0, 1, 2),
 			Seekers: pick(s, 0, 0, 1)}
 		w.KeyOrdered = w.Shared && s.IntN(2) == 0
-		if w.MemberLimit == 2 { // what is left in the end has to drain in time
-			w.Seekers = 0
-		}
-		if w.MemberLimit == 2 && !w.Shared {
-			w.MemberLimit = 10
-		}
 		if w.Attempts = pick[uint32](s, 0, 1, 2, 5); !w.Shared {
 			w.Attempts = max(w.Attempts, 2) // in mode ordered it is the dead letters that are of interest
 		}

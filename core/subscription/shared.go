@@ -65,8 +65,9 @@ func (s *subscription) room(session, member, total uint64) uint64 {
 	return room
 }
 
-// edge is the end of what was ever looked at.
-func (p *partition) edge() model.Offset { return max(p.frontier, p.cursor) }
+// edge is the end of what was ever looked at, or is acked there: a filter's passes
+// lie beyond the frontier.
+func (p *partition) edge() model.Offset { return p.acked.free(max(p.frontier, p.cursor)) }
 
 func (p *partition) slotAt(o model.Offset) (int, bool) {
 	return slices.BinarySearchFunc(p.slots, o, func(s slot, o model.Offset) int { return cmp.Compare(s.offset, o) })

@@ -277,3 +277,17 @@ func TestKeyOrderKnowsAllThatLiesBelow(t *testing.T) {
 		Ranges: []call.Range{span(0, 1, 2)}, Keys: []uint32{keyHash("x")}})
 	b.wantGave(d)
 }
+
+// What a filter does not want is no gap for the order of keys.
+func TestKeyOrderWithAFilter(t *testing.T) {
+	b := sharedBench(t, 1, model.SubscriptionSettings{KeyOrdered: true})
+	for range 2 { // first with the cursor below, then past it
+		g := b.grant("a", 0)
+		from := g.Ranges[0].From
+		d := must[*call.Delivered](b, &call.Deliver{Target: target(), Member: "a", Generation: g.Generation,
+			Ranges:   []call.Range{span(0, from, from+1), span(0, from+3, from+4)},
+			Keys:     []uint32{keyHash("x"), keyHash("y")},
+			Filtered: []call.Range{span(0, from+1, from+3)}})
+		b.wantGave(d, got{from, 1}, got{from + 3, 1})
+	}
+}

@@ -158,6 +158,9 @@ func (o *Options) Scenario() []string {
 	for i := range o.Topics {
 		lines = append(lines, o.Topics[i].command())
 	}
+	for i := range o.Work {
+		lines = append(lines, o.Work[i].command())
+	}
 	with := calm.knobs()
 	for i, g := range o.knobs() {
 		w := words{g.name}
@@ -192,6 +195,7 @@ func (t *TopicOptions) command() string {
 // clone is a copy that shares nothing that a change would reach.
 func (o *Options) clone() Options {
 	c := *o
+	c.Work = slices.Clone(o.Work)
 	c.Topics, c.Strikes, c.Choices = slices.Clone(o.Topics), slices.Clone(o.Strikes), maps.Clone(o.Choices)
 	return c
 }

@@ -16,6 +16,7 @@ import (
 var ownProbes = []string{
 	"leader elected", "retry deduplicated", "publish timed out", "rival fenced", "seek",
 	"seek to a snapshot", "state replayed",
+	"worker forgets", "message comes again", "nack refused: FENCED", "ack refused: THROTTLED", "ack refused: ",
 	"ack refused: FENCED", "ack refused: UNKNOWN_OUTCOME",
 	"crash, unsynced=lose", "crash, unsynced=keep", "crash, unsynced=torn",
 	"crash after a checkpoint of this boot", "crash during a journal write",

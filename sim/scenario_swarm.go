@@ -14,6 +14,7 @@ func init() {
 		"swarm":   (*scenario).swarm,
 		"strike":  (*scenario).strike,
 		"verdict": (*scenario).verdict,
+		"work":    (*scenario).planWork,
 	} {
 		handlers[name] = h
 	}
@@ -25,7 +26,7 @@ func init() {
 // swarmCommands take a run's options down before verdict runs it; topic is the
 // only other command that goes with them.
 func swarmCommand(name string) bool {
-	if name == "strike" || name == "verdict" || name == "topic" {
+	if name == "strike" || name == "verdict" || name == "topic" || name == "work" {
 		return true
 	}
 	return slices.ContainsFunc(new(Options).knobs(), func(g knobGroup) bool { return g.name == name })
@@ -54,6 +55,16 @@ func (s *scenario) planTopic(c *command) {
 	s.plan.Topics = append(s.plan.Topics, TopicOptions{Name: c.arg("name"), Partitions: uint32(c.num("partitions", 1)),
 		Replicas: uint32(c.num("replicas", 3)), RetentionTime: c.duration("retention", 0),
 		RetentionBytes: c.num("bytes", 0)})
+}
+
+// planWork [shared=false] [key_ordered=false] [attempts=] [member_limit=] [limit=] [workers=] [consumers=]
+// [seekers=] [poison=] is one more subscription of the first topic.
+func (s *scenario) planWork(c *command) {
+	s.plan.Work = append(s.plan.Work, WorkOptions{Shared: c.choice("shared", "false", "true") == "true",
+		KeyOrdered: c.choice("key_ordered", "false", "true") == "true", Attempts: uint32(c.num("attempts", 0)),
+		MemberLimit: uint32(c.num("member_limit", 0)), Limit: uint32(c.num("limit", 0)),
+		Workers: int(c.num("workers", 0)), Consumers: int(c.num("consumers", 0)), Seekers: int(c.num("seekers", 0)),
+		Poison: c.num("poison", 0)})
 }
 
 // turn sets the options of one concern.

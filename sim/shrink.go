@@ -29,6 +29,9 @@ func SizeOf(o Options, r *Result) Size {
 	}
 	s.Clients = len(o.Topics) * (l.Producers + l.Plain + l.Readers + 2*l.Rivals +
 		l.Subscriptions*(l.Consumers+l.Raw+l.Seekers+l.Describers+l.Keepers))
+	for _, w := range o.Work {
+		s.Clients += w.Workers + w.Consumers + w.Seekers
+	}
 	return s
 }
 
@@ -121,8 +124,21 @@ func (s *Shrinker) strikes() {
 	}
 }
 
+// work drops subscriptions judged message by message, and their members.
+func (s *Shrinker) work() {
+	for i := len(s.Best.Work) - 1; i >= 0; i-- {
+		if s.try("a subscription fewer", func(o *Options) { o.Work = slices.Delete(o.Work, i, i+1) }) {
+			continue
+		}
+		s.try("no seeker", func(o *Options) { o.Work[i].Seekers = 0 })
+		s.try("no consumer", func(o *Options) { o.Work[i].Consumers = 0 })
+		s.try("one worker", func(o *Options) { o.Work[i].Workers = min(o.Work[i].Workers, 1) })
+	}
+}
+
 // load drops clients, then what those that are left do.
 func (s *Shrinker) load() {
+	s.work()
 	counts := func(o *Options) map[string]*int {
 		l := &o.Load
 		return map[string]*int{"producers": &l.Producers, "plain producers": &l.Plain, "subscriptions": &l.Subscriptions,

@@ -36,6 +36,30 @@ func drawWork(s *stream, o *Options) {
 	}
 }
 
+// command is the options as a line of a scenario.
+func (w *WorkOptions) command() string {
+	line := words{"work"}
+	for _, is := range []struct {
+		name string
+		on   bool
+	}{{"shared", w.Shared}, {"key_ordered", w.KeyOrdered}} {
+		if is.on {
+			line.named(is.name, "true")
+		}
+	}
+	for _, n := range []struct {
+		name  string
+		value uint64
+	}{{"attempts", uint64(w.Attempts)}, {"member_limit", uint64(w.MemberLimit)}, {"limit", uint64(w.Limit)},
+		{"workers", uint64(w.Workers)}, {"consumers", uint64(w.Consumers)}, {"seekers", uint64(w.Seekers)},
+		{"poison", w.Poison}} {
+		if n.value != 0 {
+			line.named(n.name, uitoa(n.value))
+		}
+	}
+	return line.String()
+}
+
 // poisons says whether a message is given back by whoever gets it.
 func (w *WorkOptions) poisons(p model.Partition, o model.Offset) bool {
 	return w != nil && w.Poison > 0 && (uint64(o)+uint64(p))%w.Poison == w.Poison-1
@@ -251,7 +275,7 @@ func (c *worker) ack() {
 	send := func() {
 		c.ask(q, 2*time.Second, func(result call.ClientResult, err *model.Error) {
 			if err == nil && result.(*call.AckCallResult).Results[0].Err != nil {
-				c.run.probe("single ack refused: " + string(result.(*call.AckCallResult).Results[0].Err.Reason))
+				c.run.probe("ack refused: " + string(result.(*call.AckCallResult).Results[0].Err.Reason))
 			}
 		})
 	}

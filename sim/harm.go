@@ -276,11 +276,12 @@ func (w *World) mayHarm(n *simNode) bool {
 	return true
 }
 
-// healHarm ends all faults of disks; what is damaged is rebuilt.
+// healHarm ends all faults of disks. A folder set back to an old copy is rebuilt;
+// what is damaged is refused at a start, and rebuilt, or mended by the node itself.
 func (w *World) healHarm() {
 	for _, n := range w.nodes {
 		n.disk.Heal()
-		if n.harm.damaged {
+		if n.harm.past {
 			n.crash(keepUnsynced)
 			n.wipe()
 		}

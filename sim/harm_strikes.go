@@ -2,10 +2,13 @@ package sim
 
 import (
 	"encoding/binary"
+	"fmt"
 	"hash/crc32"
 	"strings"
+	"time"
 
 	"github.com/tapedeck/tapedeck/disk/record"
+	"github.com/tapedeck/tapedeck/node"
 	"github.com/tapedeck/tapedeck/sim/simdisk"
 )
 
@@ -74,8 +77,8 @@ func (m *nemesis) drawDamage(s *stream) *Strike {
 
 func whereDamaged(s *stream) string { return pick(s, "journal/", "segments/", "") }
 
-// damage stops a node, changes durable bytes of its folder, and starts it. If
-// nothing noticed until it is mended, the operator rebuilds the node.
+// damage stops a node, changes durable bytes of its folder, and starts it, at
+// once or later. What the start does not refuse the node must mend by itself.
 func (m *nemesis) damage(n *simNode, k *Strike) func() {
 	if !m.w.mayHarm(n) {
 		return nil
@@ -90,15 +93,49 @@ func (m *nemesis) damage(n *simNode, k *Strike) func() {
 	if !k.Stays {
 		n.start()
 	}
+	n.watchMending(n.disk)
 	return func() {
-		if n.harm.damaged { // not refused: what was damaged was not read at the start
-			n.crash(keepUnsynced)
-			n.wipe()
-		}
 		if !n.up {
 			n.start()
 		}
 	}
+}
+
+// watchMending looks now and then whether a damaged folder is sound again: the
+// scrub, or a reader, met the damage, and another replica had the batch.
+func (n *simNode) watchMending(folder *simdisk.Disk) {
+	n.w.loop.after(time.Second, func() {
+		switch {
+		case !n.harm.damaged || n.harm.retired || n.disk != folder:
+			return // rebuilt, or gone
+		case n.up && n.unsound() == "":
+			n.harm.damaged = false
+			n.w.fault(n.id, kindNotice, "its damage is mended")
+			if n.host.Shard().Load().Repaired > 0 {
+				n.w.probe("damage mended by another replica")
+			} else {
+				n.w.probe("damage gone with its file")
+			}
+			return
+		}
+		n.watchMending(folder)
+	})
+}
+
+// unsound says what is wrong in a copy of the folder as it is now; "" is nothing.
+func (n *simNode) unsound() string {
+	copied := n.disk.Clone()
+	copied.Heal()
+	copied.Crash(simdisk.CrashMode{Keep: simdisk.KeepAll}, nil)
+	fs := copied.FS()
+	r, err := node.Verify(fs, n.w.newEngine(fs))
+	if err != nil {
+		return err.Error()
+	}
+	for _, f := range r.Findings {
+		return fmt.Sprintf("%s at byte %d: %s", f.File, f.Position, f.Cause)
+	}
+	return ""
 }
 
 // corrupt changes durable bytes of a node that is down: a bit, a write that did

@@ -131,6 +131,11 @@ func (r *run) restless() string {
 			return string(o.leaving.id) + " does not leave"
 		}
 	}
+	for _, n := range r.w.nodes {
+		if n.up && n.harm.damaged {
+			return string(n.id) + " does not mend its files: " + n.unsound()
+		}
+	}
 	return r.w.unsettled()
 }
 

@@ -97,7 +97,8 @@ func (o *Options) loadKnobs() []knob {
 	return []knob{numberKnob("operations", &l.Operations), numberKnob("stop", &l.Stop), numberKnob("keys", &l.Keys),
 		numberKnob("producers", &l.Producers), numberKnob("plain", &l.Plain),
 		numberKnob("subscriptions", &l.Subscriptions), numberKnob("consumers", &l.Consumers), numberKnob("raw", &l.Raw),
-		numberKnob("readers", &l.Readers), numberKnob("seekers", &l.Seekers), numberKnob("describers", &l.Describers), numberKnob("keepers", &l.Keepers),
+		numberKnob("readers", &l.Readers), numberKnob("seekers", &l.Seekers), numberKnob("describers", &l.Describers),
+		numberKnob("keepers", &l.Keepers),
 		numberKnob("rivals", &l.Rivals), numberKnob("payload", &l.Payload), durationKnob("session", &l.Session),
 		numberKnob("restart", &l.Restart), numberKnob("filtered", &l.Filtered), numberKnob("wanted", &l.Wanted),
 		numberKnob("filter", &l.Filter)}

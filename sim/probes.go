@@ -54,7 +54,7 @@ func Probes() []string {
 	for _, p := range probe.Points() {
 		names = append(names, string(p))
 	}
-	for site := range choice.Sites() { // sorted below
+	for site := range choice.Sites() { // order: the names are sorted below
 		names = append(names, "chose "+string(site))
 	}
 	for _, fault := range struckBy {

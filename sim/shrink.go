@@ -145,7 +145,8 @@ func (s *Shrinker) load() {
 			"consumers": &l.Consumers, "raw consumers": &l.Raw, "readers": &l.Readers, "seekers": &l.Seekers,
 			"describers": &l.Describers, "keepers": &l.Keepers, "rivals": &l.Rivals}
 	}
-	for _, name := range []string{"keepers", "seekers", "describers", "readers", "rivals", "raw consumers", "plain producers",
+	for _, name := range []string{"keepers",
+		"seekers", "describers", "readers", "rivals", "raw consumers", "plain producers",
 		"consumers", "subscriptions", "producers"} {
 		for _, n := range []int{0, 1} {
 			if *counts(&s.Best)[name] > n && s.try(fmt.Sprintf("%s %d", name, n), func(o *Options) {

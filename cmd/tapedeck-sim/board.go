@@ -194,7 +194,8 @@ func writeMatrix(b *strings.Builder, plantings []*planting) {
 			counts[by][p.bug.number]++
 		}
 	}
-	b.WriteString("\n## Which checker catches which bug\n\nStarts in which it was the first to see the bug.\n\n| checker |")
+	b.WriteString("\n## Which checker catches which bug\n\n" +
+		"Starts in which it was the first to see the bug.\n\n| checker |")
 	for _, n := range numbers {
 		fmt.Fprintf(b, " %d |", n)
 	}

@@ -278,7 +278,8 @@ func (b *bug) build(root, temp string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	config, binary := filepath.Join(temp, fmt.Sprintf("overlay%d.json", b.number)), filepath.Join(temp, fmt.Sprintf("sim-bug%d", b.number))
+	config, binary := filepath.Join(temp, fmt.Sprintf("overlay%d.json", b.number)),
+		filepath.Join(temp, fmt.Sprintf("sim-bug%d", b.number))
 	if err := os.WriteFile(config, overlay, 0o644); err != nil {
 		return "", err
 	}

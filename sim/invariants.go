@@ -217,8 +217,8 @@ func (v *invariants) sending(n *simNode, to model.NodeID, packet []byte) {
 	}
 	for _, m := range p.Raft {
 		r := n.host.Shard().Replica(m.Group)
-		if r == nil {
-			continue
+		if r == nil || uint64(r.Self()) != m.Message.GetFrom() {
+			continue // its replica ended in this step; one that took its place cannot be asked
 		}
 		switch msg := m.Message; {
 		case msg.GetType() == pb.MsgVote:

@@ -52,6 +52,7 @@ type Deliver struct {
 	PullSequence uint64
 	Ranges       []Range
 	Skips        []Range
+	Token        uint64   // the same when it is asked again, and of no other pull
 	Keys         []uint32 // key_ordered: upper half of the key's hash, by message of Ranges
 	Filtered     []Range  // of what was read, what the subscription's filter does not want
 }
@@ -217,6 +218,7 @@ func (m *Deliver) Code(c *wire.Codec) {
 	wire.Uint(c, &m.PullSequence)
 	wire.Slice(c, &m.Ranges, codeRange)
 	wire.Slice(c, &m.Skips, codeRange)
+	wire.Uint(c, &m.Token)
 	wire.Slice(c, &m.Keys, func(c *wire.Codec, k *uint32) { wire.Uint(c, k) })
 	wire.Slice(c, &m.Filtered, codeRange)
 }

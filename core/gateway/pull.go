@@ -345,6 +345,9 @@ func (p *pulling) takePart(w *walk, views []batch.View, at *model.Offset, to mod
 func (p *pulling) deliver() {
 	req := &call.Deliver{Target: p.g.targetOf(p.sub), Member: p.granted.Member, Generation: p.granted.Generation,
 		PullSequence: p.c.PullSequence, Skips: p.skips, Filtered: p.filtered}
+	if p.sub.Settings.Mode == model.ModeShared {
+		req.Token = p.g.h.Rand()
+	}
 	for _, r := range p.ranges {
 		req.Ranges = append(req.Ranges, r.Range)
 		if p.sub.Settings.KeyOrdered {

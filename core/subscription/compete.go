@@ -201,7 +201,7 @@ func (m *Machine) serveLease(h group.Host, w *wait, st *subscription, ls *leadSu
 // leasePull is a delivery as the entry carries it.
 func (m *Machine) leasePull(h group.Host, st *subscription, mb *member, req *call.Deliver) (leasePull, *model.Error) {
 	t, keys := m.terms(h, st.id), req.Keys
-	p := leasePull{id: st.id, session: mb.joined, sequence: req.PullSequence, member: t.member, total: t.total,
+	p := leasePull{id: st.id, session: mb.joined, sequence: req.PullSequence, token: req.Token, member: t.member, total: t.total,
 		attempts: t.attempts, window: maxFailed, ahead: uint32(m.config.MaxAhead)}
 	for _, r := range req.Filtered {
 		if fence := st.partitions[r.Partition].fence; req.Generation >= fence {
@@ -275,11 +275,13 @@ func (m *Machine) leaseApplied(h group.Host, p *proposal, c *leaseCommand, out o
 			st.setDeadlines(got.ranges, h.Now().Add(t.ack))
 			m.noteLeases(h, ls, &t)
 		}
+		req := w.req.(*call.Deliver)
 		if w.gone {
-			m.takeBack(h, st, got)
+			if !m.askedAgain(p, req) {
+				m.takeBack(h, st, got)
+			}
 			continue
 		}
-		req := w.req.(*call.Deliver)
 		resp := &call.Delivered{Generation: st.generation, Delivery: got.delivery, Ranges: got.ranges}
 		if s := ls.sessions[req.Member]; s != nil {
 			if len(got.ranges) > 0 {
@@ -292,6 +294,14 @@ func (m *Machine) leaseApplied(h group.Host, p *proposal, c *leaseCommand, out o
 		m.finish(h, w, resp, nil)
 	}
 	m.flushLeases(h)
+}
+
+// askedAgain says whether somebody else waits for the answer to a delivery.
+func (m *Machine) askedAgain(p *proposal, req *call.Deliver) bool {
+	return req.Token != 0 && slices.ContainsFunc(slices.Concat(p.waits, m.lead.leases), func(w *wait) bool {
+		other := w.req.(*call.Deliver)
+		return !w.gone && other.Token == req.Token && other.Member == req.Member
+	})
 }
 
 // setDeadlines notes when the leases on these messages end.

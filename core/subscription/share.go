@@ -17,6 +17,7 @@ type leasePull struct {
 	id       model.SubscriptionID
 	session  uint64
 	sequence uint64 // 0: it names none
+	token    uint64 // of the delivery
 	spans    []leaseSpan
 	skips    []place // cursors to move up to the log's start
 	member   uint64  // messages out with the member at most
@@ -68,6 +69,7 @@ func (v *leaseCommand) Code(c *wire.Codec) {
 		wire.Uint(c, &p.id)
 		wire.Uint(c, &p.session)
 		wire.Uint(c, &p.sequence)
+		wire.Uint(c, &p.token)
 		wire.Slice(c, &p.spans, func(c *wire.Codec, s *leaseSpan) {
 			wire.Uint(c, &s.partition)
 			wire.Uint(c, &s.fence)
@@ -112,6 +114,13 @@ func (s *state) lease(p *leasePull) (out leased) {
 	if sub == nil || sub.session(p.session) == nil {
 		return out
 	}
+	if mb := sub.session(p.session); p.token != 0 && mb.token == p.token {
+		// Asked again, its answer having been lost: to lease more would leave what
+		// was leased with somebody who does not know of it.
+		if given := sub.given(mb.joined, mb.delivery); len(given) > 0 {
+			return leased{delivery: mb.delivery, ranges: given}
+		}
+	}
 	out.skipped = (&skipCommand{id: p.id, to: p.skips}).apply(s).skipped
 	sub.pass(p.passes, int(p.ahead))
 	t := taking{session: p.session, delivery: sub.deliveries + 1, room: sub.room(p.session, p.member, p.total),
@@ -130,7 +139,7 @@ func (s *state) lease(p *leasePull) (out leased) {
 	sub.deliveries++
 	out.delivery = sub.deliveries
 	mb := sub.session(p.session)
-	mb.sequence, mb.delivery = p.sequence, out.delivery
+	mb.sequence, mb.delivery, mb.token = p.sequence, out.delivery, p.token
 	return out
 }
 

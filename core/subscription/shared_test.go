@@ -291,3 +291,23 @@ func TestKeyOrderWithAFilter(t *testing.T) {
 		b.wantGave(d, got{from, 1}, got{from + 3, 1})
 	}
 }
+
+// A delivery asked again, its answer lost, gets what it got: nothing is left with
+// a member that does not know of it, over a failover, too.
+func TestADeliveryAskedAgain(t *testing.T) {
+	b := sharedBench(t, 1, model.SubscriptionSettings{})
+	g := b.grant("a", 0)
+	req := &call.Deliver{Target: target(), Member: "a", Generation: g.Generation, Token: 7,
+		Ranges: []call.Range{span(0, 0, 3)}}
+	gone := b.Call(req)
+	again := b.Call(req)
+	b.Cancel(gone)
+	b.Settle()
+	if a := b.Answers[again]; a.Err != nil || len(gave(a.Resp.(*call.Delivered))) != 3 {
+		t.Fatalf("%+v", a)
+	}
+	b.failover()
+	d := must[*call.Delivered](b, req)
+	b.wantGave(d, got{0, 1}, got{1, 1}, got{2, 1})
+	b.wantGave(b.draw("b", 0, 1, 10), got{3, 1})
+}

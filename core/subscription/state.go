@@ -43,6 +43,7 @@ type member struct {
 	// Shared mode: the last pull that was given something, by its sequence (0: it
 	// named none) and by its delivery.
 	sequence, delivery uint64
+	token              uint64 // of its delivery: asked again, it gets the same
 }
 
 // partition is one partition's replicated state.
@@ -140,6 +141,7 @@ func (s *subscription) code(c *wire.Codec) {
 		wire.Uint(c, &m.joined)
 		wire.Uint(c, &m.sequence)
 		wire.Uint(c, &m.delivery)
+		wire.Uint(c, &m.token)
 	})
 	wire.Slice(c, &s.partitions, func(c *wire.Codec, p *partition) {
 		wire.Uint(c, &p.cursor)

@@ -20,8 +20,8 @@ const startEvery = 100_000
 // planting is what came of one bug.
 type planting struct {
 	bug   bug
-	seeds []int    // to catch it, by start; 0: missed
-	by    []string // who caught it, by start
+	seeds []int    // to catch it, by start; 0: missed, or first seen by another checker
+	by    []string // who saw it first, by start; empty: nobody
 	// shrunk says whether its shrunk scenario is red with it; empty: there is none.
 	shrunk string
 	err    error
@@ -74,11 +74,11 @@ func (c *bugsCommand) plant(root, temp string, b bug) *planting {
 		if p.err = err; err != nil {
 			return p
 		}
-		n := 0
-		if seed > 0 {
+		by, n := checkerOf(why), 0
+		if _, expected := caughtBy(by, b.by); seed > 0 && expected {
 			n = seed - first(start) + 1
 		}
-		p.seeds, p.by = append(p.seeds, n), append(p.by, checkerOf(why))
+		p.seeds, p.by = append(p.seeds, n), append(p.by, by)
 	}
 	file := strings.TrimSuffix(b.path, ".txt") + ".shrunk.txt"
 	if _, err := os.Stat(file); err == nil {
@@ -135,17 +135,15 @@ func (p *planting) row(most int) (row string, good bool) {
 	}
 	median := p.median()
 	if median == 0 {
-		return fmt.Sprintf("| %d | %s (%s) | MISSED | over %d |", b.number, b.name, b.seen, most), false
+		other := ""
+		if i := slices.IndexFunc(p.by, func(by string) bool { return by != "" }); i >= 0 {
+			other = fmt.Sprintf(" by %s; seen: %s", strings.Join(b.by, ", "), p.by[i])
+		}
+		return fmt.Sprintf("| %d | %s (%s) | MISSED%s | over %d |", b.number, b.name, b.seen, other, most), false
 	}
 	var by []string
 	for i, name := range p.by {
-		named, expected := caughtBy(name, b.by)
-		switch {
-		case p.seeds[i] == 0:
-		case !expected:
-			return fmt.Sprintf("| %d | %s (%s) | MISSED by %s; seen: %s | %d |", b.number, b.name, b.seen,
-				strings.Join(b.by, ", "), name, p.seeds[i]), false
-		case !slices.Contains(by, named):
+		if named, _ := caughtBy(name, b.by); p.seeds[i] > 0 && !slices.Contains(by, named) {
 			by = append(by, named)
 		}
 	}
@@ -184,8 +182,8 @@ func writeMatrix(b *strings.Builder, plantings []*planting) {
 			continue
 		}
 		numbers = append(numbers, p.bug.number)
-		for i, by := range p.by {
-			if p.seeds[i] == 0 {
+		for _, by := range p.by {
+			if by == "" {
 				continue
 			}
 			if counts[by] == nil {

@@ -201,8 +201,8 @@ func (m *Machine) serveLease(h group.Host, w *wait, st *subscription, ls *leadSu
 // leasePull is a delivery as the entry carries it.
 func (m *Machine) leasePull(h group.Host, st *subscription, mb *member, req *call.Deliver) (leasePull, *model.Error) {
 	t, keys := m.terms(h, st.id), req.Keys
-	p := leasePull{id: st.id, session: mb.joined, sequence: req.PullSequence, token: req.Token, member: t.member, total: t.total,
-		attempts: t.attempts, window: maxFailed, ahead: uint32(m.config.MaxAhead)}
+	p := leasePull{id: st.id, session: mb.joined, sequence: req.PullSequence, token: req.Token,
+		member: t.member, total: t.total, attempts: t.attempts, window: maxFailed, ahead: uint32(m.config.MaxAhead)}
 	for _, r := range req.Filtered {
 		if fence := st.partitions[r.Partition].fence; req.Generation >= fence {
 			p.passes = append(p.passes, pass{r.Partition, fence, interval{r.From, r.To}})

@@ -15,6 +15,10 @@ type competing struct {
 	skips    []call.Range // to be told until the next pull confirms them
 	toldIn   uint64       // the pull whose answer told them
 	told     bool
+	// takenBack is a delivery that an entry under way takes back: nobody waited for
+	// it any more. A pull of its sequence does not get it again, or a message would
+	// be with its member and with the next one.
+	takenBack uint64
 }
 
 // offer says what a pull of a shared subscription may read. Nothing is given
@@ -31,7 +35,7 @@ func (m *Machine) offer(h group.Host, st *subscription, ls *leadSubscription, re
 				"is %d; expected %d (the last one, again), a higher one, or 1 (begin anew)", sequence, known)
 		}
 		s.competing.sequence = sequence
-		if given := st.replay(mb, sequence); len(given) > 0 {
+		if given := ls.replay(st, mb, sequence); len(given) > 0 {
 			resp.Replay = true
 			resp.Ranges, resp.Acked = between(given)
 			return resp, nil
@@ -82,6 +86,14 @@ func (s *subscription) replay(mb *member, sequence uint64) []call.Range {
 		return nil
 	}
 	return s.given(mb.joined, mb.delivery)
+}
+
+// replay is the same without what is being taken back.
+func (ls *leadSubscription) replay(st *subscription, mb *member, sequence uint64) []call.Range {
+	if s := ls.sessions[mb.id]; s != nil && s.competing.takenBack != 0 && s.competing.takenBack == mb.delivery {
+		return nil
+	}
+	return st.replay(mb, sequence)
 }
 
 // between joins the ranges of each partition, and says what lies between them.
@@ -190,7 +202,7 @@ func (m *Machine) serveLease(h group.Host, w *wait, st *subscription, ls *leadSu
 		return
 	}
 	m.hold(w)
-	if len(st.replay(mb, req.PullSequence)) > 0 {
+	if len(ls.replay(st, mb, req.PullSequence)) > 0 {
 		h.ReadIndex(w.ref) // whoever has replaced this leader may have given it to others
 		return
 	}
@@ -278,7 +290,7 @@ func (m *Machine) leaseApplied(h group.Host, p *proposal, c *leaseCommand, out o
 		req := w.req.(*call.Deliver)
 		if w.gone {
 			if !m.askedAgain(p, req) {
-				m.takeBack(h, st, got)
+				m.takeBack(h, st, ls.sessions[req.Member], got)
 			}
 			continue
 		}
@@ -314,15 +326,15 @@ func (s *subscription) setDeadlines(ranges []call.Range, at model.Mono) {
 	}
 }
 
-func (m *Machine) takeBack(h group.Host, st *subscription, got *leased) {
+func (m *Machine) takeBack(h group.Host, st *subscription, s *session, got *leased) {
 	c := &returnCommand{id: st.id, limit: maxFailed}
 	for _, r := range got.ranges {
 		for o := r.From; o < r.To; o++ {
 			c.items = append(c.items, returned{r.Partition, st.generation, o, got.delivery})
 		}
 	}
-	if len(c.items) > 0 {
-		m.propose(h, c) // if not, its leases end by themselves
+	if len(c.items) > 0 && m.propose(h, c) && s != nil { // if not, its leases end by themselves
+		s.competing.takenBack = got.delivery
 	}
 }
 
@@ -335,7 +347,7 @@ func (m *Machine) finishReplay(h group.Host, w *wait, st *subscription, ls *lead
 		m.finish(h, w, resp, nil)
 		return
 	}
-	resp.Delivery, resp.Ranges = mb.delivery, st.replay(mb, req.PullSequence)
+	resp.Delivery, resp.Ranges = mb.delivery, ls.replay(st, mb, req.PullSequence)
 	for _, want := range resp.Ranges {
 		if !slices.ContainsFunc(req.Ranges, func(got call.Range) bool {
 			return got.Partition == want.Partition && got.From <= want.From && want.To <= got.To

@@ -145,7 +145,9 @@ func (c *crowd) step() {
 
 // look checks the state, and what arrived.
 func (c *crowd) look() {
-	c.follower.CatchUp()
+	for c.follower.ApplyNext() {
+		c.count(c.follower.Machine.(*Machine).state.subscriptions[c.nextID])
+	}
 	if a, b := c.machine(), c.follower.Machine.(*Machine); a.Hash() != b.Hash() {
 		c.rt.Fatalf("replicas differ:\n%x\n%x", a.Snapshot(), b.Snapshot())
 	}
@@ -161,6 +163,25 @@ func (c *crowd) look() {
 		if own > uint64(c.settings.MaxInFlightMember) || c.settings.MaxInFlight > 0 && all > uint64(c.settings.MaxInFlight) {
 			c.rt.Fatalf("%s holds %d, all hold %d", mb.id, own, all)
 		}
+	}
+	for ref, req := range c.under {
+		a, ok := c.Answers[ref]
+		if !ok {
+			continue
+		}
+		delete(c.under, ref)
+		if a.Err == nil {
+			c.arrive(req.Member, a.Resp.(*call.Delivered))
+		}
+	}
+	c.graves.check(c.world)
+}
+
+// count follows what each entry gives out: no message has more attempts than it
+// was given out.
+func (c *crowd) count(st *subscription) {
+	if st == nil {
+		return
 	}
 	out := map[grave]slot{}
 	for p := range st.partitions {
@@ -180,17 +201,6 @@ func (c *crowd) look() {
 		}
 	}
 	c.out = out
-	for ref, req := range c.under {
-		a, ok := c.Answers[ref]
-		if !ok {
-			continue
-		}
-		delete(c.under, ref)
-		if a.Err == nil {
-			c.arrive(req.Member, a.Resp.(*call.Delivered))
-		}
-	}
-	c.graves.check(c.world)
 }
 
 func (c *crowd) arrive(m model.MemberID, d *call.Delivered) {

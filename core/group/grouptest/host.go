@@ -142,15 +142,23 @@ func (h *Host) Lose() { h.pending = nil }
 
 // CatchUp applies what the log has committed and this replica has not applied.
 func (h *Host) CatchUp() {
-	for h.Applied < len(h.Log.Entries) {
-		e := h.Log.Entries[h.Applied]
-		h.Applied++
-		before := xxhash.Sum64(e.Data)
-		h.Machine.Apply(h, e)
-		if xxhash.Sum64(e.Data) != before {
-			panic("grouptest: Apply changed its entry")
-		}
+	for h.ApplyNext() {
 	}
+}
+
+// ApplyNext applies the next entry of the log; false: there is none.
+func (h *Host) ApplyNext() bool {
+	if h.Applied == len(h.Log.Entries) {
+		return false
+	}
+	e := h.Log.Entries[h.Applied]
+	h.Applied++
+	before := xxhash.Sum64(e.Data)
+	h.Machine.Apply(h, e)
+	if xxhash.Sum64(e.Data) != before {
+		panic("grouptest: Apply changed its entry")
+	}
+	return true
 }
 
 // FinishIndexes ends every ReadIndex asked for so far.

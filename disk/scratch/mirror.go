@@ -8,7 +8,6 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/tapedeck/tapedeck/disk"
 )
@@ -162,18 +161,32 @@ func (m *mirror) list() (map[string]int64, error) {
 }
 
 // synced makes durable in the other folder what the engine synced in the real one.
+// Of a file nothing else is carried over before it is durable: the engine may have
+// synced it before it began the next one, as the library does within one call.
 func (m *mirror) synced(name string) error {
-	if err := m.push(); err != nil {
-		return err
-	}
 	rel, err := filepath.Rel(m.root, name)
 	if err != nil {
 		return err
 	}
 	rel = filepath.ToSlash(rel)
 	at := path.Join(m.dir, rel)
-	if strings.HasPrefix(rel, "..") || m.seen[rel] == folderSize {
-		return m.truth.SyncDir(at)
+	info, err := os.Stat(name)
+	if err != nil {
+		return err
+	}
+	if info.IsDir() {
+		return errors.Join(m.push(), m.truth.SyncDir(at))
+	}
+	for up := path.Dir(rel); ; up = path.Dir(up) {
+		if err := m.pushOne(up, folderSize); err != nil { // makes those above it, too
+			return err
+		}
+		if up == "." {
+			break
+		}
+	}
+	if err := m.pushOne(rel, info.Size()); err != nil {
+		return err
 	}
 	h, err := m.truth.Open(at)
 	if err != nil {

@@ -27,8 +27,8 @@ type invariants struct {
 	seen []map[model.GroupID]*lastLook
 	// limits are the messages that a member of a shared subscription may hold.
 	limits map[string]uint64
-	// ends is the last durable entry of each replica's log, as last looked at.
-	ends map[logOf]uint64
+	// ends is where the durable log of each replica ended when last looked at.
+	ends map[logOf]logEnd
 }
 
 type logOf struct {
@@ -54,7 +54,7 @@ type lastLook struct {
 
 func newInvariants(w *World) *invariants {
 	return &invariants{w: w, watch: checker.NewInvariants(), leaders: map[leadership]bool{},
-		ends: map[logOf]uint64{}, limits: map[string]uint64{},
+		ends: map[logOf]logEnd{}, limits: map[string]uint64{},
 		seen: make([]map[model.GroupID]*lastLook, w.opts.Nodes)}
 }
 
@@ -100,17 +100,27 @@ func (v *invariants) replica(n *simNode, r *replica.Replica) {
 	}
 }
 
-// kept: a restart finds the log that was durable. Damage makes it refuse the
-// folder, or leaves it all; only a folder set back has forgotten.
+// logEnd is a log's last entry. Of two ends of one replica's log the later one has
+// the higher term, or of one term the higher index (raft, §5.4.1).
+type logEnd struct{ term, index uint64 }
+
+func (e logEnd) before(o logEnd) bool {
+	return e.term < o.term || e.term == o.term && e.index < o.index
+}
+
+// kept: a restart finds the log that was durable, or one in which a newer leader's
+// entries, written and not yet known to be durable, took the place of its tail.
+// Damage makes it refuse the folder, or leaves it all; only a folder set back has
+// forgotten.
 func (v *invariants) kept(n *simNode, view *replica.View) {
 	key := logOf{view.Group, view.Replica}
 	end, known := v.ends[key]
 	switch {
 	case n.harm.past:
 		v.watch.Damaged(view.Group, view.Replica)
-	case known && view.Last < end:
-		v.w.violate("durable log kept over a restart", "%s group %d: its log ends at entry %d; entry %d was durable", n.id,
-			view.Group, view.Last, end)
+	case known && (logEnd{view.LastTerm, view.Last}).before(end):
+		v.w.violate("durable log kept over a restart", "%s group %d: its log ends at entry %d of term %d; "+
+			"entry %d of term %d was durable", n.id, view.Group, view.Last, view.LastTerm, end.index, end.term)
 	}
 	delete(v.ends, key)
 }
@@ -147,7 +157,7 @@ func (v *invariants) log(n *simNode, r *replica.Replica, view *replica.View, loo
 		delete(look.terms, i)
 	}
 	look.last = view.Last
-	v.ends[logOf{view.Group, view.Replica}] = view.Last
+	v.ends[logOf{view.Group, view.Replica}] = logEnd{view.LastTerm, view.Last}
 	for i := max(look.checked+1, view.First); i <= min(view.Applied, view.Last); i++ {
 		term, data, ok := r.Entry(i)
 		if !ok {

@@ -33,6 +33,13 @@ func (w *window) LastIndex() (uint64, error) { return w.last(), nil }
 
 func (w *window) last() uint64 { return w.first + uint64(len(w.entries)) - 1 }
 
+func (w *window) lastTerm() uint64 {
+	if n := len(w.entries); n > 0 {
+		return w.entries[n-1].GetTerm()
+	}
+	return w.baseTerm
+}
+
 // Term implements raft.Storage.
 func (w *window) Term(i uint64) (uint64, error) {
 	switch {

@@ -22,6 +22,7 @@ type View struct {
 	Leading                  bool            // leads and its own-term gate is open
 	Commit, Applied          uint64
 	First, Last              uint64 // durable log window in memory, [First, Last]
+	LastTerm                 uint64 // of the entry Last
 	Machine                  group.Machine
 }
 
@@ -31,7 +32,7 @@ func (r *Replica) View() View {
 	return View{Group: r.cfg.Group.ID, Kind: r.cfg.Group.Kind, Replica: r.cfg.Self, Role: r.role,
 		Term: st.GetTerm(), Vote: st.GetVote(), DurableTerm: r.durable.Term, DurableVote: r.durable.Vote,
 		Leader: model.ReplicaID(r.lead), Leading: r.leading, Commit: st.GetCommit(), Applied: r.applied,
-		First: r.log.first, Last: r.log.last(), Machine: r.machine}
+		First: r.log.first, Last: r.log.last(), LastTerm: r.log.lastTerm(), Machine: r.machine}
 }
 
 // Entry is a durable entry of the window: its term and data.

@@ -15,11 +15,14 @@ RACE_SEEDS ?= 1..40
 # Seeds over which every probe must have been hit.
 PROBE_SEEDS ?= 1..2000
 
+# Crashes at each step of a consumer that keeps its cursor in SQLite.
+SQLSTORE_SEEDS ?= 1000
+
 GO ?= go
 
 .DEFAULT_GOAL := help
 .PHONY: help setup build run demo test unit race check check-million vet house wasm lint format \
-	sim sweep probes scenarios bugs shrink chaos bench bench-peers bench-go bench-disk generate generate-check fuzz clean
+	sim sweep probes scenarios bugs shrink chaos bench bench-peers sqlstore bench-go bench-disk generate generate-check fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -77,6 +80,9 @@ check-million: build ## judge a history of a million operations; prints time and
 
 probes: build ## fail if a point worth reaching stays cold over PROBE_SEEDS seeds
 	bin/tapedeck-sim sweep --seeds $(PROBE_SEEDS) --no-cold
+
+sqlstore: ## crash a consumer with an SQLite database at each step: SQLSTORE_SEEDS=1000 (fetches the driver)
+	cd client/sqlstore/example && $(GO) vet ./... && $(GO) test ./... -args -seeds $(SQLSTORE_SEEDS)
 
 scenarios: ## replay the scenario files
 	$(GO) test ./scenarios

@@ -104,7 +104,8 @@ func receive(t testing.TB, c *client.Client, subscription string, count int, opt
 			t.Errorf("partition %d: offset %d after %d", m.Partition, m.Offset, was)
 		}
 		last[m.Partition] = m.Offset
-		if !strings.HasPrefix(string(m.Payload), string(m.Key)+" "+m.Attributes["n"]+" ") || m.AppendTime.IsZero() {
+		if !strings.HasPrefix(string(m.Payload), string(m.Key)+" "+m.Attributes["n"]+" ") ||
+			m.AppendTime.IsZero() || m.Generation == 0 {
 			t.Errorf("message %+v", m)
 		}
 		seen[fmt.Sprintf("%d/%d", m.Partition, m.Offset)] = true

@@ -23,6 +23,9 @@ type Message struct {
 	Offset     uint64
 	Attempt    uint32 // deliveries so far, from 1, as far as the broker counts them
 	AppendTime time.Time
+	// Generation is the subscription's when this was delivered, from 1: it rises
+	// with every change of owners and every seek. 0: fetched, not delivered.
+	Generation uint64
 
 	ack    func()
 	nack   func(delay time.Duration)
@@ -85,7 +88,7 @@ func decode(topic string, m *batch.Message) *Message {
 func delivered(topic string, d *session.Delivery) *Message {
 	m := decode(topic, &d.Message)
 	m.Partition, m.Offset, m.Attempt = uint32(d.Partition), uint64(d.Offset), d.Attempt
-	m.AppendTime = time.Unix(0, int64(d.AppendTime))
+	m.AppendTime, m.Generation = time.Unix(0, int64(d.AppendTime)), uint64(d.Generation)
 	return m
 }
 

@@ -93,7 +93,8 @@ func TestAnotherSubscriptionOfTheName(t *testing.T) {
 	if err := errors.Join(again.Forget(t.Context(), tx), tx.Commit()); err != nil {
 		t.Fatal(err)
 	}
-	if outcome, err := again.Apply(t.Context(), message(0, 0, 1), effect("new")); outcome != sqlstore.Applied || err != nil {
+	outcome, err := again.Apply(t.Context(), message(0, 0, 1), effect("new"))
+	if outcome != sqlstore.Applied || err != nil {
 		t.Errorf("outcome %d: %v", outcome, err)
 	}
 }

@@ -82,7 +82,7 @@ probes: build ## fail if a point worth reaching stays cold over PROBE_SEEDS seed
 	bin/tapedeck-sim sweep --seeds $(PROBE_SEEDS) --no-cold
 
 sqlstore: ## crash a consumer with an SQLite database at each step: SQLSTORE_SEEDS=1000 (fetches the driver)
-	cd client/sqlstore/example && $(GO) vet ./... && $(GO) test ./... -args -seeds $(SQLSTORE_SEEDS)
+	cd client/sqlstore/example && $(GO) vet ./... && $(GO) test -timeout 30m ./... -args -seeds $(SQLSTORE_SEEDS)
 
 scenarios: ## replay the scenario files
 	$(GO) test ./scenarios

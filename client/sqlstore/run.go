@@ -49,16 +49,12 @@ func Open(ctx context.Context, c *client.Client, db *sql.DB, cfg Config) (*Store
 // side by side, each in a transaction of its own.
 func (s *Store) Run(ctx context.Context, c *client.Client, f Handler, opts ...client.SubscriberOption) error {
 	for fenced := 0; ; {
-		sub, err := c.Subscribe(ctx, s.cfg.Subscription, opts...)
-		if err != nil {
-			return err
-		}
 		w := &worker{s: s, c: c, f: f, applied: map[uint32]uint64{}}
-		if err := w.look(ctx); err != nil {
-			return err
-		}
-		err = sub.Run(ctx, w.handle)
-		if !errors.Is(err, ErrFenced) {
+		err := w.run(ctx, opts)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case !errors.Is(err, ErrFenced):
 			return err
 		}
 		if fenced++; w.useful.Load() {
@@ -80,6 +76,17 @@ type worker struct {
 
 	mu      sync.Mutex
 	applied map[uint32]uint64 // by partition: below it all is, as far as was seen
+}
+
+func (w *worker) run(ctx context.Context, opts []client.SubscriberOption) error {
+	sub, err := w.c.Subscribe(ctx, w.s.cfg.Subscription, opts...)
+	if err != nil {
+		return err
+	}
+	if err := w.look(ctx); err != nil {
+		return err
+	}
+	return sub.Run(ctx, w.handle)
 }
 
 // look asks whether the broker leaves messages out on purpose, and whether the

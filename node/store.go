@@ -283,13 +283,15 @@ func damage(err error) *core.SegmentDamage {
 }
 
 // noticeRebuilt tells of indexes that were found broken. They were made anew
-// from the batches; the next sync writes them.
+// from the batches, and a sync writes them: now, for a checkpoint that brings one
+// may be long in coming to a node where nothing happens.
 func (h *Host) noticeRebuilt(st *store) {
 	n := st.Rebuilt()
-	if n == st.rebuilt {
+	if n == st.rebuilt || h.stores[st.group] != st {
 		return
 	}
 	st.rebuilt, st.dirty = n, true
+	h.syncStore(st, func(error) {})
 	h.notice("group %d: an index of its segments was damaged; it was made anew from the batches", st.group)
 }
 

@@ -23,6 +23,19 @@ func SizeOf(buf []byte) (int, error) {
 	return int(size), nil
 }
 
+// HeadOf is the size in bytes and the checksum of the batch that buf begins with,
+// as its head says. Only the header has to be there, and to agree with itself.
+func HeadOf(buf []byte) (size int, checksum uint32, err error) {
+	if size, err = SizeOf(buf); err != nil {
+		return 0, 0, err
+	}
+	count := uint64(le.Uint32(buf[44:]))
+	if le.Uint16(buf[40:]) != version || count == 0 || HeaderSize+count*tableEntry > uint64(size) {
+		return 0, 0, fmt.Errorf("no batch of version %d with %d messages has %d bytes", le.Uint16(buf[40:]), count, size)
+	}
+	return size, le.Uint32(buf[32:]), nil
+}
+
 // StampOf is the offset in the stamp that buf begins with; false unless the
 // stamp is intact. It says nothing of the batch behind it.
 func StampOf(buf []byte) (base model.Offset, ok bool) {

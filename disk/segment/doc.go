@@ -61,7 +61,8 @@
 // at or above end is cut; whatever is missing or broken below makes Open refuse
 // with *Damaged. Rolled files are taken by their footers, without reading their
 // batches; the active one is read in full. A broken footer or index is rebuilt
-// from the batches, if these are intact.
+// from the batches, if these are intact; an index that a read finds broken beside
+// broken batches is rebuilt once Repair has put these right.
 //
 // # Concurrency
 //

@@ -55,6 +55,12 @@ func (x *index) add(v batch.View, position, spacing int64) {
 	x.maxTime = max(x.maxTime, v.AppendTime())
 }
 
+// begin makes the entry of a file's first batch, which is not intact.
+func (x *index) begin(base model.Offset) {
+	x.offsets = append(x.offsets, entry{key: uint64(base)})
+	x.times = append(x.times, entry{key: uint64(x.maxTime)})
+}
+
 // byOffset is the last entry at or below offset.
 func (x *index) byOffset(offset model.Offset) entry {
 	i := sort.Search(len(x.offsets), func(i int) bool { return x.offsets[i].key > uint64(offset) })

@@ -186,8 +186,10 @@ func (s *Store) touch(p *part) {
 	}
 }
 
-// load reads a rolled part's index, or rebuilds it from the batches. Under mu:
-// a file's index is small, and rebuilding is rare.
+// load reads a rolled part's index, or rebuilds it from the batches. If one of
+// these is broken, too, what is before it is all there is to an index for now: so
+// much a reader gets, and Repair its place; the part does not count as loaded.
+// Under mu: a file's index is small, and rebuilding is rare.
 func (s *Store) load(p *part, name string) error {
 	size, err := p.file.Size()
 	if err != nil {
@@ -206,7 +208,14 @@ func (s *Store) load(p *part, name string) error {
 	}
 	r := &reader{file: p.file, name: name, limit: p.bytes, ahead: scanAhead}
 	x, err := scan(r, p.base, p.end, s.spacing)
-	if err != nil {
+	var damaged *Damaged
+	switch {
+	case errors.As(err, &damaged):
+		if p.index = x.index; len(p.index.offsets) == 0 {
+			p.index.begin(p.base)
+		}
+		return nil
+	case err != nil:
 		return err
 	}
 	p.index, p.loaded, p.reseal = x.index, true, true

@@ -48,8 +48,9 @@ func (s *Store) Repair(b []byte) error {
 	return s.sync(p.part, p.name)
 }
 
-// fits says that nothing around a place contradicts a batch there. With nothing
-// intact on either side the batch is taken: what was there is the same bytes.
+// fits says that nothing around a place contradicts a batch there: the next one's
+// stamp, or else an intact head of another batch. With nothing intact on either
+// side the batch is taken: what was there is the same bytes.
 func fits(p *view, v batch.View, position int64) bool {
 	end := position + int64(len(v))
 	if end > p.bytes || (end == p.bytes) != (v.Next() == p.end) {
@@ -67,9 +68,10 @@ func fits(p *view, v batch.View, position int64) bool {
 	if n, err := p.file.ReadAt(head[:], position); err != nil && n < len(head) {
 		return true
 	}
-	size, err := batch.SizeOf(head[:])
+	size, checksum, err := batch.HeadOf(head[:])
 	_, stamped := batch.StampOf(head[:])
-	return err == nil && size == len(v) || !stamped
+	_, want, _ := batch.HeadOf(v)
+	return err != nil || !stamped || size == len(v) || checksum == want
 }
 
 // place is the byte at which the batch with the given base has to be. Those
@@ -105,7 +107,12 @@ func (s *Store) mend() error {
 		if err != nil || p == nil {
 			return err
 		}
-		err = s.seal(p.part, p.name)
+		s.mu.Lock()
+		whole := p.loaded // else batches broke since then: who reads them next has the index made again
+		s.mu.Unlock()
+		if whole {
+			err = s.seal(p.part, p.name)
+		}
 		s.mu.Lock()
 		p.reseal = err != nil
 		s.mu.Unlock()

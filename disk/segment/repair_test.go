@@ -76,6 +76,52 @@ func TestEveryFlipIsSeenAndMended(t *testing.T) {
 	}
 }
 
+// TestAWriteThatWasLostIsMended: damage as wide as a sector takes several batches,
+// or batches and the index behind them, be it zeros or what belonged elsewhere. As
+// long as the footer stands the store opens, and repairs of what reads complain of
+// make the file what it was.
+func TestAWriteThatWasLostIsMended(t *testing.T) {
+	d, _ := filled(t)
+	name := dir + "/00000000000000000010.segment"
+	want := contents(t, d)[name]
+	both := 0
+	for from := int64(0); from < int64(len(want))-footerSize; from += 9 {
+		c := d.Clone()
+		wide := make([]byte, min(512, int64(len(want))-footerSize-from))
+		for i := range wide {
+			wide[i] = byte(from%2) * byte(i*i+i/7)
+		}
+		must(t, c.Overwrite(name, from, wide))
+		s, err := open(c.FS(), dir, 0, 35, 300)
+		must(t, err)
+		repaired := 0
+		for o := model.Offset(10); o < 20; {
+			_, err := s.Read(o, 1)
+			var damage *Damaged
+			switch {
+			case err == nil:
+				o++
+			case !errors.As(err, &damage) || repaired == 10:
+				t.Fatalf("from byte %d: offset %d after %d repairs: %v", from, o, repaired, err)
+			default:
+				must(t, s.Repair(make1(damage.Offset, at(damage.Offset), 1, 20)))
+				repaired++
+			}
+		}
+		if repaired > 0 && s.Rebuilt() > 0 {
+			both++
+		}
+		must(t, s.Sync())
+		if !bytes.Equal(contents(t, c)[name], want) {
+			t.Fatalf("from byte %d: the file is not what it was", from)
+		}
+		must(t, s.Close())
+	}
+	if both == 0 {
+		t.Fatal("never both batches and an index")
+	}
+}
+
 func TestRepairTakesNothingElse(t *testing.T) {
 	d, s := filled(t)
 	want := contents(t, d)

@@ -249,8 +249,8 @@ func (s *Store) Sync() error {
 	if err := s.sweep(); err != nil {
 		return err
 	}
-	if err := s.mend(); err != nil {
-		return err
+	if err := s.mend(); err != nil && !errors.Is(err, disk.ErrNoSpace) {
+		return err // without space an index waits: the batches are there without it
 	}
 	if p := s.active(); p != nil && p.dirty {
 		if err := s.sync(p, s.path(p)); err != nil {

@@ -4,9 +4,12 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
+	"path"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/tapedeck/tapedeck/core/model"
 	"github.com/tapedeck/tapedeck/disk/record"
 	"github.com/tapedeck/tapedeck/node"
 	"github.com/tapedeck/tapedeck/sim/simdisk"
@@ -108,7 +111,7 @@ func (n *simNode) watchMending(folder *simdisk.Disk) {
 		switch {
 		case !n.harm.damaged || n.harm.retired || n.disk != folder:
 			return // rebuilt, or gone
-		case n.up && n.unsound() == "":
+		case n.up && n.unsound(nil) == "":
 			n.harm.damaged = false
 			n.w.fault(n.id, kindNotice, "its damage is mended")
 			if n.host.Shard().Load().Repaired > 0 {
@@ -123,7 +126,8 @@ func (n *simNode) watchMending(folder *simdisk.Disk) {
 }
 
 // unsound says what is wrong in a copy of the folder as it is now; "" is nothing.
-func (n *simNode) unsound() string {
+// Files of which but, if not nil, says so are let pass.
+func (n *simNode) unsound(but func(file string) bool) string {
 	copied := n.disk.Clone()
 	copied.Heal()
 	copied.Crash(simdisk.CrashMode{Keep: simdisk.KeepAll}, nil)
@@ -133,9 +137,49 @@ func (n *simNode) unsound() string {
 		return err.Error()
 	}
 	for _, f := range r.Findings {
-		return fmt.Sprintf("%s at byte %d: %s", f.File, f.Position, f.Cause)
+		if but == nil || !but(f.File) {
+			return fmt.Sprintf("%s at byte %d: %s", f.File, f.Position, f.Cause)
+		}
 	}
 	return ""
+}
+
+// unmended says what a running node owes to its damaged folder.
+func (n *simNode) unmended() string {
+	if !n.up || !n.harm.damaged {
+		return ""
+	}
+	return n.unsound(n.outlived)
+}
+
+// outlived says that retention let go of all that a segment file holds. Nobody reads
+// it again; it stays until the next checkpoint, which an idle node is in no hurry for.
+func (n *simNode) outlived(file string) bool {
+	dir, name := path.Split(file)
+	group, err := strconv.ParseUint(path.Base(dir), 10, 64)
+	r := n.host.Shard().Replica(model.GroupID(group))
+	if err != nil || r == nil {
+		return false
+	}
+	m, ok := r.Machine().(holder)
+	if !ok {
+		return false
+	}
+	for _, f := range n.disk.Files() {
+		base, next := strings.CutPrefix(f.Name, dir)
+		if begins, ok := fileBase(base); next && ok && base > name && begins <= m.LogStart() {
+			n.w.probe("damage to what retention let go of")
+			return true
+		}
+	}
+	return false
+}
+
+// fileBase is the first offset of a segment file, as its name says.
+func fileBase(name string) (model.Offset, bool) {
+	digits, _, _ := strings.Cut(name, ".")
+	base, err := strconv.ParseUint(digits, 10, 64)
+	return model.Offset(base), err == nil
 }
 
 // corrupt changes durable bytes of a node that is down: a bit, a write that did

@@ -132,8 +132,8 @@ func (r *run) restless() string {
 		}
 	}
 	for _, n := range r.w.nodes {
-		if n.up && n.harm.damaged {
-			return string(n.id) + " does not mend its files: " + n.unsound()
+		if owed := n.unmended(); owed != "" {
+			return string(n.id) + " does not mend its files: " + owed
 		}
 	}
 	return r.w.unsettled()

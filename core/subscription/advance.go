@@ -172,7 +172,7 @@ func (ls *leadSubscription) deaths(st *subscription, leaves []leaving) (out []la
 		for _, p := range ls.ownedBy(st, l.member) {
 			part := &st.partitions[p]
 			if part.cursor < ls.at(st, p).leased {
-				out = append(out, lapse{p, part.fence, part.cursor, maxFailed})
+				out = append(out, part.lapse(p, part.cursor))
 			}
 		}
 	}

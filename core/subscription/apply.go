@@ -18,6 +18,7 @@ type outcome struct {
 	skipped    []call.Range       // skip: what lay between old and new cursors
 	acks       [][]call.AckResult // ack: by ack and item
 	lapses     []*model.Error     // lapse, return: by item
+	ended      []bool             // lapse: by item; that delivery's end was counted before
 	leases     []leased           // lease: by pull
 }
 
@@ -55,7 +56,7 @@ func (v *membersCommand) apply(s *state) outcome {
 		return outcome{err: gone(v.id)}
 	}
 	for _, l := range v.lapses {
-		sub.lapse(l)
+		_, _ = sub.lapse(l) // who is gone is told nothing
 	}
 	next, raised := sub.generation+1, false
 	for _, l := range v.leaves {
@@ -245,27 +246,30 @@ func (v *lapseCommand) apply(s *state) outcome {
 	if sub == nil {
 		return outcome{err: gone(v.id)}
 	}
-	out := outcome{lapses: make([]*model.Error, 0, len(v.lapses))}
-	for _, l := range v.lapses {
-		out.lapses = append(out.lapses, sub.lapse(l))
+	out := outcome{lapses: make([]*model.Error, len(v.lapses)), ended: make([]bool, len(v.lapses))}
+	for i, l := range v.lapses {
+		out.ended[i], out.lapses[i] = sub.lapse(l)
 	}
 	return out
 }
 
-// lapse counts that a message came back, unless it is acked.
-func (s *subscription) lapse(l lapse) *model.Error {
+// lapse counts that a message came back, unless it is acked, or was counted since
+// the lapse was proposed: then ended.
+func (s *subscription) lapse(l lapse) (ended bool, err *model.Error) {
 	if err := s.inRange(l.partition); err != nil {
-		return err
+		return false, err
 	}
 	part := &s.partitions[l.partition]
 	if part.fence != l.fence {
-		return s.fencedAt(l.fence, l.partition)
+		return false, s.fencedAt(l.fence, l.partition)
 	}
-	err := part.fail(l.offset, int(l.limit))
-	if err != nil {
+	if !part.isAcked(l.offset) && part.attempts(l.offset) != l.before {
+		return true, nil
+	}
+	if err = part.fail(l.offset, int(l.limit)); err != nil {
 		err.Message = fmt.Sprintf("partition %d: %s", l.partition, err.Message)
 	}
-	return err
+	return false, err
 }
 
 // fail counts an attempt of a message that is not acked.

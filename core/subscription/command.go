@@ -154,11 +154,14 @@ type lapseCommand struct {
 	lapses []lapse
 }
 
-// lapse is of the owner that the fence names; another one's changes nothing.
+// lapse is of the owner that the fence names; another one's changes nothing. A
+// delivery may end in two ways at once, by its deadline and its holder's death,
+// say: what was counted since the lapse was proposed is that delivery's end.
 type lapse struct {
 	partition model.Partition
 	fence     model.Generation
 	offset    model.Offset
+	before    uint32 // attempts counted when it was proposed; by now another number: it changes nothing
 	limit     uint32 // messages of the partition whose attempts are counted at most
 }
 
@@ -346,6 +349,7 @@ func codeLapse(c *wire.Codec, l *lapse) {
 	wire.Uint(c, &l.partition)
 	wire.Uint(c, &l.fence)
 	wire.Uint(c, &l.offset)
+	wire.Uint(c, &l.before)
 	wire.Uint(c, &l.limit)
 }
 

@@ -50,6 +50,7 @@
 //   - A message comes again after a nack, or when its lease or its member's session
 //     ends; then, and only of the nacked or the first unacked one, an attempt is
 //     counted, in replicated state, until it is acked or a seek moves the cursor.
+//     A delivery counts one at most, in however many ways it ends at once.
 //     What was given from there on is void: it comes again in order.
 //   - No member is given more messages than the limit, however it pulls.
 //   - A message whose attempts are used up is moved in two steps, and nothing goes

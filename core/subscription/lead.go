@@ -86,6 +86,7 @@ type partitionMemory struct {
 	owner     model.MemberID
 	delivered model.Offset // end of what was ever handed out, never below the cursor
 	leased    model.Offset // end of what is out: what came back lies above it
+	backFrom  model.Offset // of what an earlier leader gave, this and all above it came back; noEnd: nothing did
 	leases    []lease      // of what is out, by end
 	lapsing   bool         // the end of one is under way
 	position  model.Offset // where pulls with a sequence go on; below the cursor: at it
@@ -140,7 +141,7 @@ func (ls *leadSubscription) at(st *subscription, p model.Partition) *partitionMe
 	}
 	mem, part := &ls.partitions[p], &st.partitions[p]
 	if mem.fence != part.fence {
-		fresh := partitionMemory{fence: part.fence, owner: part.owner}
+		fresh := partitionMemory{fence: part.fence, owner: part.owner, backFrom: noEnd}
 		if mem.owner != part.owner {
 			// A skip not yet confirmed goes to the next owner; a seek is a new beginning.
 			fresh.skipped, fresh.skip = mem.skipped, mem.skip

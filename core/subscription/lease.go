@@ -111,7 +111,7 @@ func (ls *leadSubscription) lapses(st *subscription, now model.Mono) (due []laps
 			first := part.acked.free(from)
 			if from = l.to; l.deadline <= now && first < l.to {
 				mem.lapsing = true
-				due = append(due, lapse{p, part.fence, first, maxFailed})
+				due = append(due, part.lapse(p, first))
 			}
 		}
 	}
@@ -153,8 +153,11 @@ func (m *Machine) lapseApplied(h group.Host, p *proposal, c *lapseCommand, out o
 		if !nacked {
 			mem.lapsing = false // not counted, maybe: it comes again all the same
 		}
-		if part.isAcked(l.offset) || nacked && err != nil {
+		if out.ended[i] || part.isAcked(l.offset) || nacked && err != nil {
 			continue
+		}
+		if nacked && mem.delivered <= l.offset { // an earlier leader gave it
+			mem.backFrom = min(mem.backFrom, l.offset)
 		}
 		ls.void(st, l.partition, l.offset)
 		if nacked {

@@ -28,6 +28,8 @@ type world struct {
 	healing bool
 	graves  graves
 	seeks   map[model.Partition]int
+	tries   map[grave]uint32 // the attempt that a message was given with last, since a seek
+	failed  map[grave]uint32 // attempts counted, as of the last look
 
 	owners  map[[2]uint64]model.MemberID // by partition and fence
 	seekGen map[model.Partition]model.Generation
@@ -66,9 +68,11 @@ type sentAck struct {
 func newWorld(t *testing.T, rt *rapid.T) *world {
 	w := &world{bench: newBench(t, rapid.IntRange(1, 5).Draw(rt, "partitions")), rt: rt,
 		acks: map[group.Ref]sentAck{}, graves: newGraves(), seeks: map[model.Partition]int{},
+		tries: map[grave]uint32{}, failed: map[grave]uint32{},
 		owners: map[[2]uint64]model.MemberID{}, seekGen: map[model.Partition]model.Generation{}}
 	w.limit = rapid.SampledFrom([]uint32{3, 7, 1000}).Draw(rt, "in flight")
-	w.settings = model.SubscriptionSettings{MaxInFlightMember: w.limit, AckDeadline: 4 * time.Second}
+	w.settings = model.SubscriptionSettings{MaxInFlightMember: w.limit, AckDeadline: 4 * time.Second,
+		SessionTimeout: rapid.SampledFrom([]time.Duration{4, 10}).Draw(rt, "session") * time.Second}
 	if rapid.Bool().Draw(rt, "dead letters") {
 		w.settings.MaxAttempts, w.settings.DeadLetterTopic = 3, "dead"
 		w.Cat.PutTopic(&model.Topic{ID: 2, Name: "dead", Partitions: []model.GroupID{deadGroup, deadGroup + 1}})
@@ -179,6 +183,9 @@ func (w *world) arrived(f *flow, d *call.Delivered) {
 		if r.From < part.Cursor {
 			w.rt.Fatalf("%+v goes out again; the cursor is %d", r, part.Cursor)
 		}
+		for o := r.From; o < r.To; o++ {
+			w.tries[grave{r.Partition, o}] = max(w.tries[grave{r.Partition, o}], r.Attempt)
+		}
 		if f.client.open != f {
 			continue
 		}
@@ -257,6 +264,7 @@ func (w *world) check() {
 			for _, to := range c.to {
 				seeked[to.partition], w.seekGen[to.partition] = true, v.Generation
 				w.seeks[to.partition]++
+				maps.DeleteFunc(w.tries, func(at grave, _ uint32) bool { return at.partition == to.partition })
 			}
 		case *letteredCommand:
 			if !w.graves.has(deadGroup+model.GroupID(c.target), c.source, c.sequence) {
@@ -296,7 +304,7 @@ func (w *world) check() {
 // lapsed: what came back is no longer with the clients of that fence.
 func (w *world) lapsed(l lapse) {
 	part := &w.machine().state.subscriptions[w.nextID].partitions[l.partition]
-	if part.fence != l.fence || part.isAcked(l.offset) {
+	if part.fence != l.fence || part.isAcked(l.offset) || w.failed[grave{l.partition, l.offset}] != l.before {
 		return
 	}
 	for _, c := range w.clients {
@@ -307,12 +315,18 @@ func (w *world) lapsed(l lapse) {
 	}
 }
 
-// checkFailed: what is out keeps the limit, and nobody counts attempts of what is acked.
+// checkFailed: what is out keeps the limit, a delivery counts one attempt, and
+// nobody counts attempts of what is acked.
 func (w *world) checkFailed(p model.Partition) {
 	st, l := w.machine().state.subscriptions[w.nextID], w.machine().lead
+	maps.DeleteFunc(w.failed, func(at grave, _ uint32) bool { return at.partition == p })
 	for _, f := range st.partitions[p].failed {
+		at := grave{p, f.offset}
 		if st.partitions[p].isAcked(f.offset) {
 			w.rt.Fatalf("partition %d: %+v is acked", p, f)
+		}
+		if w.failed[at] = f.attempts; f.attempts > w.tries[at] {
+			w.rt.Fatalf("partition %d: %+v, though it was given for the %dth time only", p, f, w.tries[at])
 		}
 	}
 	out := uint64(0)

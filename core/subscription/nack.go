@@ -42,16 +42,18 @@ func (m *Machine) serveNack(h group.Host, w *wait, st *subscription, ls *leadSub
 		if want.err == nil {
 			result.Cursor = st.partitions[want.partition].cursor
 		}
-		back := noEnd // what lies between here and the end of what was delivered is back
+		back := noEnd // what lies at or above it is back
 		if want.err == nil {
 			if mem := ls.at(st, want.partition); mem.delivered >= want.end() {
 				back = mem.leased
+			} else {
+				back = mem.backFrom
 			}
 		}
 		for _, x := range want.ahead {
 			for o := x.from; o < min(x.to, back) && result.Err == nil; o++ {
 				w.places = append(w.places, len(w.results))
-				c.lapses = append(c.lapses, lapse{want.partition, st.partitions[want.partition].fence, o, maxFailed})
+				c.lapses = append(c.lapses, st.partitions[want.partition].lapse(want.partition, o))
 			}
 		}
 		w.results = append(w.results, result)

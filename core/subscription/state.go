@@ -91,6 +91,11 @@ func (p *partition) attempts(o model.Offset) uint32 {
 	return 0
 }
 
+// lapse is that a message's delivery ends now.
+func (p *partition) lapse(number model.Partition, o model.Offset) lapse {
+	return lapse{number, p.fence, o, p.attempts(o), maxFailed}
+}
+
 // isAcked says whether a message is done with.
 func (p *partition) isAcked(o model.Offset) bool { return o < p.cursor || p.acked.has(o) }
 

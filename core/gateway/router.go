@@ -54,12 +54,19 @@ func repeatable(req call.Request) bool {
 // ask calls a group; then runs exactly once unless the owner ends first.
 func (g *Gateway) ask(rq *request, group model.GroupID, req call.Request, wait time.Duration,
 	then func(call.Response, *model.Error)) *ask {
+	a := g.newAsk(rq, group, req, wait)
+	a.then = then
+	g.try(a)
+	return a
+}
+
+// newAsk makes an ask that has nobody tried yet, and does nothing at its end.
+func (g *Gateway) newAsk(rq *request, group model.GroupID, req call.Request, wait time.Duration) *ask {
 	g.lastAsk++
 	a := &ask{id: g.lastAsk, owner: rq, group: group, req: req, wait: wait, started: g.h.Now(),
-		deadline: rq.deadline, then: then, pos: -1}
+		deadline: rq.deadline, pos: -1}
 	g.asks[a.id] = a
 	rq.asks[a.id] = a
-	g.try(a)
 	return a
 }
 

@@ -20,45 +20,14 @@ func (g *Gateway) ack(rq *request, c *call.Ack) {
 	}
 	names := partitionsOf("up_to.partition", c.UpTo, c.Offsets)
 	g.subscription(rq, c.Subscription, names, func(s *model.Subscription, t *model.Topic) {
-		g.ackWith(rq, c, s, t, nil)
-	})
-}
-
-func (g *Gateway) ackWith(rq *request, c *call.Ack, s *model.Subscription, t *model.Topic,
-	ends []call.PartitionOffset) {
-	req := &call.AckCursors{Target: g.targetOf(s), Member: c.Member, Generation: c.Generation,
-		UpTo: c.UpTo, Offsets: c.Offsets, Ends: ends}
-	again := func(ends []call.PartitionOffset) { g.ackWith(rq, c, s, t, ends) }
-	g.askChecked(rq, s, t, req, ends, again, func(results []call.AckResult) {
-		g.reply(rq, &call.AckCallResult{Results: results}, allFailed(results))
-	})
-}
-
-// askChecked asks the coordinator; where it wants fresh ends, they are fetched
-// and it is asked again, once.
-func (g *Gateway) askChecked(rq *request, s *model.Subscription, t *model.Topic, req call.Request,
-	ends []call.PartitionOffset, again func([]call.PartitionOffset), then func([]call.AckResult)) {
-	g.ask(rq, s.Coordinator, req, 0, func(resp call.Response, err *model.Error) {
-		if err != nil {
-			g.reply(rq, nil, err)
-			return
+		req := func(parts []model.Partition, ends []call.PartitionOffset) call.Request {
+			upTo, _ := within(parts, c.UpTo, nil)
+			offsets, _ := within(parts, c.Offsets, nil)
+			return &call.AckCursors{Target: g.targetOf(s), Member: c.Member, Generation: c.Generation,
+				UpTo: upTo, Offsets: offsets, Ends: ends}
 		}
-		results := resp.(*call.Acked).Results
-		var check []model.Partition
-		for _, r := range results {
-			if r.Err != nil && r.Err.Reason == call.ReasonCheckEnd {
-				check = append(check, r.Partition)
-			}
-		}
-		if len(check) == 0 || ends != nil {
-			then(results)
-			return
-		}
-		g.onEach(rq, t, check, bounds, func(rs []call.Response) {
-			for i, r := range rs {
-				ends = append(ends, call.PartitionOffset{Partition: check[i], Offset: r.(*call.Located).HighWatermark})
-			}
-			again(ends)
+		g.askChecked(rq, s, t, req, func(results []call.AckResult) {
+			g.reply(rq, &call.AckCallResult{Results: results}, allFailed(results))
 		})
 	})
 }
@@ -67,17 +36,14 @@ func (g *Gateway) askChecked(rq *request, s *model.Subscription, t *model.Topic,
 func (g *Gateway) nack(rq *request, c *call.Nack) {
 	names := partitionsOf("offsets.partition", c.Offsets)
 	g.subscription(rq, c.Subscription, names, func(s *model.Subscription, t *model.Topic) {
-		g.nackWith(rq, c, s, t, nil)
-	})
-}
-
-func (g *Gateway) nackWith(rq *request, c *call.Nack, s *model.Subscription, t *model.Topic,
-	ends []call.PartitionOffset) {
-	req := &call.NackCursors{Target: g.targetOf(s), Member: c.Member, Generation: c.Generation, Offsets: c.Offsets,
-		Deliveries: c.Deliveries, Delay: c.Delay, Ends: ends}
-	again := func(ends []call.PartitionOffset) { g.nackWith(rq, c, s, t, ends) }
-	g.askChecked(rq, s, t, req, ends, again, func(results []call.AckResult) {
-		g.reply(rq, &call.Empty{}, firstFailed(results))
+		req := func(parts []model.Partition, ends []call.PartitionOffset) call.Request {
+			offsets, deliveries := within(parts, c.Offsets, c.Deliveries)
+			return &call.NackCursors{Target: g.targetOf(s), Member: c.Member, Generation: c.Generation,
+				Offsets: offsets, Deliveries: deliveries, Delay: c.Delay, Ends: ends}
+		}
+		g.askChecked(rq, s, t, req, func(results []call.AckResult) {
+			g.reply(rq, &call.Empty{}, firstFailed(results))
+		})
 	})
 }
 

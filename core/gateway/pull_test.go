@@ -256,8 +256,9 @@ func TestAckChecksTheEnd(t *testing.T) {
 		t.Fatalf("%+v", ack)
 	}
 	f.answer(again, &call.Acked{Results: []call.AckResult{{Partition: 2, Cursor: 8}}})
-	if r := f.result(1).(*call.AckCallResult); len(r.Results) != 2 || r.Results[0].Cursor != 9 || r.Results[1].Cursor != 8 {
-		t.Fatalf("%+v", r)
+	rs := f.result(1).(*call.AckCallResult).Results
+	if len(rs) != 2 || rs[0].Cursor != 9 || rs[1].Cursor != 8 {
+		t.Fatalf("%+v", rs)
 	}
 	// It is asked for once only, whatever the answer.
 	f.request(2, &call.Ack{Subscription: "orders/audit", Member: "m", UpTo: []call.PartitionOffset{{Offset: 9}}})

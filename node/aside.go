@@ -12,6 +12,22 @@ import (
 // asidePrefix begins the names of folders that hold what was set aside.
 const asidePrefix = "refused-"
 
+// IsAside says whether a folder of this name, in a data folder, holds what was set
+// aside from it.
+func IsAside(name string) bool {
+	_, ok := asideNumber(name)
+	return ok
+}
+
+func asideNumber(name string) (n int, ok bool) {
+	number, ok := strings.CutPrefix(name, asidePrefix)
+	if !ok {
+		return 0, false
+	}
+	n, err := strconv.Atoi(number)
+	return n, err == nil
+}
+
 // SetAside moves all content of a data folder, which no node may be using, into
 // a new folder refused-N inside it, and returns that folder's name; "" if there
 // was nothing. Nothing is deleted. The next start finds an empty folder: the node
@@ -52,11 +68,9 @@ func asideNames(f disk.FS) (names []string, n int, err error) {
 	identity := false
 	for _, info := range files {
 		name := info.Name()
-		if number, ok := strings.CutPrefix(name, asidePrefix); ok && info.IsDir() {
-			if k, err := strconv.Atoi(number); err == nil {
-				n = max(n, k+1)
-				continue
-			}
+		if k, ok := asideNumber(name); ok && info.IsDir() {
+			n = max(n, k+1)
+			continue
 		}
 		if name == IdentityFile {
 			identity = true

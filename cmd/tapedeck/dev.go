@@ -34,6 +34,11 @@ func (c *devCmd) Run(ctx context.Context, std *stdio) error {
 	if c.Nodes < 1 || c.Nodes > maxDevNodes {
 		return fmt.Errorf("--nodes: %d is not between 1 and %d", c.Nodes, maxDevNodes)
 	}
+	if c.Data != "" {
+		if err := notSetAside(c.Data); err != nil {
+			return err
+		}
+	}
 	addresses, err := consecutive(c.Listen, c.Nodes)
 	if err != nil {
 		return fmt.Errorf("--listen: %w", err)

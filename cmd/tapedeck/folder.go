@@ -23,6 +23,9 @@ type asideFlags struct {
 
 // setAside moves everything into DIR/refused-N. Nothing is deleted.
 func (c *asideFlags) setAside(ctx context.Context, std *stdio) error {
+	if err := notSetAside(c.Data); err != nil {
+		return err
+	}
 	fs, err := openFolder(c.Data)
 	if err != nil {
 		return err
@@ -77,8 +80,26 @@ func notOfSeveral(dir string) error {
 		dir, strings.Join(nodes, ", "), filepath.Join(dir, nodes[0]))
 }
 
+// notSetAside refuses a folder that a rebuild made: what is in it is not a node's
+// any more, whatever it looks like.
+func notSetAside(dir string) error {
+	whole, err := filepath.Abs(dir)
+	if err != nil {
+		return fmt.Errorf("--data: %w", err)
+	}
+	if there, err := filepath.EvalSymlinks(whole); err == nil {
+		whole = there
+	}
+	of := filepath.Dir(whole)
+	if !node.IsAside(filepath.Base(whole)) || !isNodeFolder(of) && !osdisk.HasLock(of) {
+		return nil
+	}
+	return fmt.Errorf("--data: %s holds what was set aside from %s and is served no more: start the node with --data %s; "+
+		"remove %s once the node has caught up", dir, of, of, dir)
+}
+
 // nodeFolders are the folders of nodes inside a folder that is none itself, as dev
-// makes them: by name.
+// makes them, by name; what was set aside is none.
 func nodeFolders(dir string) []string {
 	if isNodeFolder(dir) {
 		return nil
@@ -89,7 +110,7 @@ func nodeFolders(dir string) []string {
 	}
 	var nodes []string
 	for _, e := range entries {
-		if e.IsDir() && isNodeFolder(filepath.Join(dir, e.Name())) {
+		if e.IsDir() && !node.IsAside(e.Name()) && isNodeFolder(filepath.Join(dir, e.Name())) {
 			nodes = append(nodes, e.Name())
 		}
 	}

@@ -1,8 +1,11 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"cmp"
+	"context"
+	"io"
 	"io/fs"
 	"log/slog"
 	"net"
@@ -37,6 +40,45 @@ func (r *restartable) start() (*localNode, error) {
 		_ = l.Close()
 	}
 	return n, err
+}
+
+// command is the command line that starts the node on a folder.
+func (r *restartable) command(dir string) []string {
+	var peers []string
+	for _, p := range r.peers {
+		peers = append(peers, string(p.ID)+"="+p.Address)
+	}
+	return []string{"serve", "--id", string(r.self.ID), "--data", dir, "--listen", r.self.Address,
+		"--peers", strings.Join(peers, ","), "--log-level", "error"}
+}
+
+// serve runs the command serve until the test ends, and returns the node's URL once
+// it is ready.
+func (r *restartable) serve() string {
+	r.t.Helper()
+	ctx, stop := context.WithCancel(r.t.Context())
+	in, out := io.Pipe()
+	var errs bytes.Buffer
+	exit := make(chan int, 1)
+	go func() {
+		code := run(ctx, r.command(r.dir), &stdio{strings.NewReader(""), out, &errs})
+		_ = out.Close()
+		exit <- code
+	}()
+	lines := bufio.NewScanner(in)
+	ready := lines.Scan()
+	if !ready {
+		stop()
+		r.t.Fatalf("serve ended with exit code %d: %s", <-exit, errs.String())
+	}
+	r.t.Cleanup(func() {
+		stop()
+		_, _ = io.Copy(io.Discard, in)
+		if code := <-exit; code != 0 {
+			r.t.Errorf("serve ended with exit code %d: %s", code, errs.String())
+		}
+	})
+	return strings.TrimPrefix(lines.Text(), "ready ")
 }
 
 // lastOf takes a node of a cluster down and says how to start it again.
@@ -104,13 +146,7 @@ func TestADamagedFolderExplainsItselfAndIsRebuilt(t *testing.T) {
 		!strings.Contains(said, "DAMAGED "+strings.TrimPrefix(file, n3.dir+"/")+" at byte ") {
 		t.Fatalf("%d %s", code, said)
 	}
-	// The command of its own, as a person would start it.
-	peers := ""
-	for _, p := range n3.peers {
-		peers += string(p.ID) + "=" + p.Address + ","
-	}
-	code, said := tapedeck(t, "", "serve", "--id", "n3", "--data", n3.dir, "--listen", n3.self.Address,
-		"--peers", strings.TrimSuffix(peers, ","))
+	code, said := tapedeck(t, "", n3.command(n3.dir)...) // as a person would start it
 	for _, want := range []string{file, "position: byte ", "cause: ", "tapedeck node rebuild --data " + n3.dir} {
 		if code != 1 || !strings.Contains(said, want) {
 			t.Fatalf("serve on a damaged folder: exit code %d, and without %q: %s", code, want, said)
@@ -127,21 +163,34 @@ func TestADamagedFolderExplainsItselfAndIsRebuilt(t *testing.T) {
 	if got, err := os.ReadFile(aside); err != nil || !bytes.Equal(got, b) {
 		t.Fatalf("the damaged file was not kept: %v", err)
 	}
-	again, err := n3.start()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := again.shutdown(10 * time.Second); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := again.WaitReady(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	got := caller{t, again.URL()}.call("/v1/topics/orders/fetch", `{"topic":"orders","partition":0,"offset":"0"}`)
+	asideIsNoNodes(t, n3)
+	url := n3.serve()
+	got := caller{t, url}.call("/v1/topics/orders/fetch", `{"topic":"orders","partition":0,"offset":"0"}`)
 	if messages := got["messages"].([]any); len(messages) != 5 {
 		t.Fatalf("fetched through the rebuilt node: %v", got)
+	}
+}
+
+// asideIsNoNodes: what a rebuild set aside is still there, and taken for nothing else.
+func asideIsNoNodes(t *testing.T, n *restartable) {
+	t.Helper()
+	aside := filepath.Join(n.dir, "refused-1")
+	for _, args := range [][]string{
+		n.command(aside),
+		{"dev", "--nodes", "1", "--listen", "127.0.0.1:0", "--data", aside},
+		{"node", "rebuild", "--yes", "--data", aside},
+	} {
+		if code, said := tapedeck(t, "", args...); code != 1 || !strings.Contains(said, "start the node with --data "+n.dir) {
+			t.Errorf("%v: exit code %d, %s", args, code, said)
+		}
+	}
+	for _, command := range [][]string{{"node", "rebuild", "--yes"}, {"verify"}} {
+		if code, said := tapedeck(t, "", append(command, "--data", n.dir)...); code != 0 || !strings.Contains(said, "empty") {
+			t.Errorf("%v after the rebuild: exit code %d, %s", command, code, said)
+		}
+	}
+	if nodes := nodeFolders(n.dir); len(nodes) > 0 {
+		t.Errorf("%v are taken for folders of nodes", nodes)
 	}
 }
 

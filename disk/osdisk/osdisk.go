@@ -26,6 +26,13 @@ type FS struct {
 	lock *os.File
 }
 
+// HasLock says that a folder was opened here once: whether it is now only Open
+// can tell.
+func HasLock(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, lockName))
+	return err == nil
+}
+
 // Open makes the folder if it is not there, and locks it. A folder that is
 // already open fails at once, with a message that says by whom.
 func Open(dir string) (*FS, error) {

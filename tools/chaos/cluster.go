@@ -209,6 +209,23 @@ func (n *node) wipe() error {
 	return nil
 }
 
+// aside are the folders that node rebuild set aside in a node's data folder.
+func (n *node) aside() ([]string, error) { return filepath.Glob(filepath.Join(n.data, "refused-*")) }
+
+// removeAside removes them.
+func (n *node) removeAside() error {
+	aside, err := n.aside()
+	if err != nil {
+		return err
+	}
+	for _, dir := range aside {
+		if err := os.RemoveAll(dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // dead lists nodes that are meant to run and do not, with their last words.
 func (c *cluster) dead() error {
 	for _, n := range c.nodes {

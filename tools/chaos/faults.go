@@ -251,9 +251,19 @@ func (n *nemesis) replace(ctx context.Context, lost []*node, gone map[string]ide
 		if err := y.start(ctx); err != nil {
 			return err
 		}
+		if y == n.full { // has no room for the old and the new
+			if err := y.removeAside(); err != nil {
+				return err
+			}
+		}
 	}
 	if err := n.c.awaitWhole(ctx, wholePatience, gone); err != nil {
 		return err
+	}
+	for _, y := range lost {
+		if err := y.removeAside(); err != nil {
+			return err
+		}
 	}
 	r := rebuild{took: time.Since(began)}
 	for _, y := range lost {
@@ -329,7 +339,8 @@ func (n *nemesis) flipOne(ctx context.Context) error {
 	return n.replace(ctx, []*node{x}, gone)
 }
 
-// setAside does what a node that refused its folder says is to be done.
+// setAside does what a node that refused its folder says is to be done. What was
+// set aside is there still when the node starts again.
 func (n *nemesis) setAside(ctx context.Context, x *node, p *process) error {
 	if !strings.Contains(p.lastWords(), "tapedeck node rebuild --data "+x.data) {
 		return fmt.Errorf("%s refuses without saying what to do: %s", x.id, p.lastWords())
@@ -338,14 +349,8 @@ func (n *nemesis) setAside(ctx context.Context, x *node, p *process) error {
 	if err != nil {
 		return fmt.Errorf("node rebuild of %s: %w\n%s", x.id, err, out)
 	}
-	aside, err := filepath.Glob(filepath.Join(x.data, "refused-*"))
-	if err != nil || len(aside) == 0 {
+	if aside, err := x.aside(); err != nil || len(aside) == 0 {
 		return fmt.Errorf("node rebuild set nothing of %s aside: %s", x.id, out)
-	}
-	for _, dir := range aside {
-		if err := os.RemoveAll(dir); err != nil {
-			return err
-		}
 	}
 	return nil
 }

@@ -316,6 +316,41 @@ var correct = map[string]func() *book{
 	},
 }
 
+// TestNobodyKnowsWhatTheFilterLeftOut: of a message that nobody was told of only the
+// final log says whether a subscription with a filter was to get it.
+func TestNobodyKnowsWhatTheFilterLeftOut(t *testing.T) {
+	make := func(known model.Offset) *book {
+		b := &book{}
+		b.op(span{0, 1}, Op{Create: &Create{Topic: "t", Partitions: 1}})
+		b.op(span{2, 3}, Op{Create: &Create{Subscription: "t/s", Start: TargetEarliest, Filtered: true, Tag: "red"}})
+		for o := model.Offset(0); o < 6; o++ {
+			s := span{Moment(10 + 20*o), Moment(15 + 20*o)}
+			if o == 2 || o == 3 && o != known {
+				s.ret = Open // its publisher was told nothing
+			}
+			tag := "red"
+			if o == 2 {
+				tag = "amber"
+			}
+			b.publish(s, "", 100+uint64(o), o).Publish.Messages[0].Tag = tag
+		}
+		b.pull(span{1000, 1010}, "m1", 1, 0, 2)
+		b.pull(span{1020, 1030}, "m1", 1, 4, 6)
+		return b
+	}
+	for known, want := range map[model.Offset]Result{0: Undecided, 3: Failed} {
+		b := make(known)
+		if v, _ := Check(&b.h, b.final).Get(SkippedMessage); v.Result != want {
+			t.Errorf("without a final log, %d told: %+v", known, v)
+		}
+	}
+	b := make(0)
+	b.log(0, 6)
+	if v, _ := Check(&b.h, b.final).Get(SkippedMessage); v.Result != Failed {
+		t.Errorf("the final log has it: %+v", v)
+	}
+}
+
 func TestUndecidedIsNoPass(t *testing.T) {
 	b := filled().drained()
 	b.final.Logs = nil

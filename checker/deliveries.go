@@ -142,7 +142,12 @@ func (j *judge) judgeRun(s *sub, sp *subPart, d *delivery, ev *subEvent) {
 	}
 	if !s.vague() {
 		limit = j.wantedFrom(s, sp, limit, ev.low)
-		if j.checked(SkippedMessage); ev.low > limit {
+		switch j.checked(SkippedMessage); {
+		case ev.low <= limit:
+		case j.guessed(s, sp.log, limit, ev.low):
+			j.undecided(SkippedMessage, "%s of %s: what lies in [%d, %d) was not told, nor was the final log",
+				sp.log.name, s.name, limit, ev.low)
+		default:
 			j.failSkipped(s, sp, ev, limit)
 		}
 	}

@@ -20,6 +20,24 @@ func (j *judge) unwanted(s *sub, p *part, o model.Offset) bool {
 	return sent != nil && sent.tag != j.intern(s.create.Tag)
 }
 
+// unknown says that nobody can tell whether a subscription with a filter was to get
+// an offset: no answer told of its message, and the final log would, but was not told.
+func (j *judge) unknown(s *sub, p *part, o model.Offset) bool {
+	return p.final == nil && s.create != nil && s.create.Tag != "" && p.at(o) == nil
+}
+
+// guessed says that of [from, to) nothing is known to be wanted, but not all to be unwanted.
+func (j *judge) guessed(s *sub, p *part, from, to model.Offset) bool {
+	guess := false
+	for o := from; o < to; o++ {
+		unknown := j.unknown(s, p, o)
+		if guess = guess || unknown; !unknown && !j.unwanted(s, p, o) {
+			return false
+		}
+	}
+	return guess
+}
+
 // wantedFrom is the first offset of [from, to) that the subscription is to get; to
 // if there is none.
 func (j *judge) wantedFrom(s *sub, sp *subPart, from, to model.Offset) model.Offset {
@@ -30,13 +48,13 @@ func (j *judge) wantedFrom(s *sub, sp *subPart, from, to model.Offset) model.Off
 }
 
 // wasCursor says whether deliveries may have begun where they did: the cursor was
-// there, or below it with nothing wanted in between.
+// there, or below it with nothing known to be wanted in between.
 func (j *judge) wasCursor(s *sub, sp *subPart, d *delivery, ev *subEvent) bool {
 	for o := ev.low; ; o-- {
 		if o <= d.start || d.cursorAt(o, ev.by) {
 			return true // at or below the final start: retention may have moved it there
 		}
-		if !j.unwanted(s, sp.log, o-1) {
+		if !j.unwanted(s, sp.log, o-1) && !j.unknown(s, sp.log, o-1) {
 			return false
 		}
 	}

@@ -72,6 +72,9 @@ func asideNames(f disk.FS) (names []string, n int, err error) {
 			n = max(n, k+1)
 			continue
 		}
+		if name == mountDir {
+			continue
+		}
 		if name == IdentityFile {
 			identity = true
 			continue

@@ -31,6 +31,9 @@ const (
 	journalDir       = "journal"
 	frameMagic       = 0x4b444154 // "TADK"
 	frameHeader      = 12
+
+	temporarySuffix = ".tmp"
+	mountDir        = "lost+found" // in a folder where a file system is mounted; never touched
 )
 
 const wipeAdvice = "what was acknowledged may be missing here, so nothing was changed: move this data folder's " +
@@ -87,7 +90,7 @@ func writeFile(f disk.FS, name string, content []byte) error {
 	binary.LittleEndian.PutUint32(frame, frameMagic)
 	binary.LittleEndian.PutUint32(frame[8:], uint32(len(content)))
 	binary.LittleEndian.PutUint32(frame[4:], crc32.Checksum(frame[8:], crcTable))
-	tmp := name + ".tmp"
+	tmp := name + temporarySuffix
 	if err := f.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("replace %s: %w", name, err)
 	}
@@ -243,6 +246,37 @@ func (h *Host) setFounded() error {
 	return writeFile(h.cfg.FS, IdentityFile, wire.Encode(&h.identity))
 }
 
+// holdsData says that something of this name in a data folder is what a node knows.
+func holdsData(name string) bool {
+	return name == manifestFile || name == segmentsDir || name == journalDir || strings.HasPrefix(name, checkpointPrefix)
+}
+
+// FolderKind says what a folder is that a node is to be started on.
+type FolderKind uint8
+
+// Kinds of folders.
+const (
+	EmptyFolder   FolderKind = iota // nothing, or only what is nobody's data
+	NodeFolder                      // a node's, maybe a damaged one
+	ForeignFolder                   // something else is in it, and nothing of a node
+)
+
+// KindOf tells a folder's kind by the names of what is in it. foreign is the first
+// name that is no node's.
+func KindOf(names []string) (kind FolderKind, foreign string) {
+	for _, name := range names {
+		plain := strings.TrimSuffix(name, temporarySuffix)
+		switch {
+		case plain == IdentityFile, holdsData(name):
+			return NodeFolder, ""
+		case name == mountDir, plain == reserveFile, IsAside(name):
+		case foreign == "":
+			kind, foreign = ForeignFolder, name
+		}
+	}
+	return kind, foreign
+}
+
 // mustBeEmpty refuses a folder that lost its identity but not its data: to take
 // it for a new one would forget what it promised.
 func (h *Host) mustBeEmpty() error {
@@ -252,7 +286,7 @@ func (h *Host) mustBeEmpty() error {
 	}
 	for _, f := range files {
 		name := f.Name()
-		if name == manifestFile || name == segmentsDir || name == journalDir || strings.HasPrefix(name, checkpointPrefix) {
+		if holdsData(name) {
 			return &record.Refused{File: IdentityFile, Cause: "is missing, but the folder holds " + name,
 				Advice: wipeAdvice}
 		}

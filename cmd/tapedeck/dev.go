@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/tapedeck/tapedeck/core/model"
+	"github.com/tapedeck/tapedeck/node"
 	"github.com/tapedeck/tapedeck/node/live"
 )
 
@@ -35,7 +37,7 @@ func (c *devCmd) Run(ctx context.Context, std *stdio) error {
 		return fmt.Errorf("--nodes: %d is not between 1 and %d", c.Nodes, maxDevNodes)
 	}
 	if c.Data != "" {
-		if err := notSetAside(c.Data); err != nil {
+		if err := c.fit(); err != nil {
 			return err
 		}
 	}
@@ -70,6 +72,23 @@ func (c *devCmd) Run(ctx context.Context, std *stdio) error {
 	case n := <-cl.failed:
 		return errors.Join(fmt.Errorf("node %s stopped: %w", n.ID(), n.Failure()), cl.stop(c.DrainTimeout))
 	}
+}
+
+// fit refuses a folder that is a node's own, and folders in it that are nobody's.
+func (c *devCmd) fit() error {
+	if err := notSetAside(c.Data); err != nil {
+		return err
+	}
+	if kind, _, err := folderKind(c.Data); err != nil || kind == node.NodeFolder {
+		return cmp.Or(err, fmt.Errorf("--data: %s is the folder of one node, which serve starts; "+
+			"name another one, in which each node gets a folder", c.Data))
+	}
+	for i := range c.Nodes {
+		if err := fitForNode(filepath.Join(c.Data, fmt.Sprintf("n%d", i+1))); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // leftOut are the nodes that have data in the folder and are not started.

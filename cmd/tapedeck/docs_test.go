@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -111,7 +112,7 @@ func TestDocumentedSessions(t *testing.T) {
 // What the documents tell to type is understood, at least.
 func TestDocumentedCommandsAreUnderstood(t *testing.T) {
 	understood := 0
-	for _, file := range []string{"README.md", "docs/curl.md"} {
+	for _, file := range []string{"README.md", "docs/curl.md", "docs/filters.md"} {
 		for _, x := range steps(t, file, "") {
 			for line := range strings.Lines(strings.ReplaceAll(x.commands, "\\\n", "")) {
 				line, _, _ = strings.Cut(line, "#")
@@ -119,7 +120,7 @@ func TestDocumentedCommandsAreUnderstood(t *testing.T) {
 				if !ok {
 					continue
 				}
-				if _, err := parsed(t, strings.Fields(command)...); err != nil {
+				if _, err := parsed(t, words(command)...); err != nil {
 					t.Errorf("%s:%d: tapedeck %s: %v", file, x.line, command, err)
 				}
 				understood++
@@ -128,6 +129,43 @@ func TestDocumentedCommandsAreUnderstood(t *testing.T) {
 	}
 	if understood < 10 {
 		t.Errorf("only %d commands were found", understood)
+	}
+}
+
+// words splits a command as a shell does that knows 'quotes' alone.
+func words(command string) (all []string) {
+	for i, part := range strings.Split(command, "'") {
+		if i%2 == 1 {
+			all = append(all, part)
+		} else {
+			all = append(all, strings.Fields(part)...)
+		}
+	}
+	return all
+}
+
+// Every server that a document names to type is the one that dev starts.
+func TestDocumentsNameOneServer(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join("..", "..", "docs", "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	address, found := regexp.MustCompile(`\b(?:localhost|127\.0\.0\.1):(\d+)`), 0
+	for _, file := range append(files, filepath.Join("..", "..", "README.md")) {
+		name, err := filepath.Rel(filepath.Join("..", ".."), file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, x := range steps(t, name, "") {
+			for _, port := range address.FindAllStringSubmatch(x.commands, -1) {
+				if found++; port[1] < "7070" || port[1] > "7079" {
+					t.Errorf("%s:%d names %s, where no server is", name, x.line, port[0])
+				}
+			}
+		}
+	}
+	if found < 3 {
+		t.Errorf("only %d servers were found", found)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -64,10 +65,51 @@ func openFolder(dir string) (*osdisk.FS, error) {
 	if st, err := os.Stat(dir); err != nil || !st.IsDir() {
 		return nil, fmt.Errorf("--data: %s is no folder", dir)
 	}
-	if err := notOfSeveral(dir); err != nil {
+	switch kind, foreign, err := folderKind(dir); {
+	case err != nil:
 		return nil, err
+	case kind == node.ForeignFolder:
+		return nil, noNodes(dir, foreign)
+	case kind == node.EmptyFolder && !osdisk.HasLock(dir):
+		return nil, fmt.Errorf("--data: %s is no node's folder: it is empty", dir)
 	}
 	return osdisk.Open(dir)
+}
+
+// fitForNode refuses a folder in which no node should begin to write.
+func fitForNode(dir string) error {
+	if err := notSetAside(dir); err != nil {
+		return err
+	}
+	kind, foreign, err := folderKind(dir)
+	if err == nil && kind == node.ForeignFolder {
+		err = fmt.Errorf("%w; give the node an empty folder, or a new one, which is made", noNodes(dir, foreign))
+	}
+	return err
+}
+
+// noNodes says that a folder is somebody else's.
+func noNodes(dir, foreign string) error {
+	if err := notOfSeveral(dir); err != nil {
+		return err
+	}
+	return fmt.Errorf("--data: %s is no node's folder: it holds %s and nothing of a node", dir, foreign)
+}
+
+// folderKind looks into a folder, which may be missing.
+func folderKind(dir string) (node.FolderKind, string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return 0, "", fmt.Errorf("--data: %w", err)
+	}
+	var names []string
+	for _, e := range entries {
+		if e.Name() != osdisk.LockFile {
+			names = append(names, e.Name())
+		}
+	}
+	kind, foreign := node.KindOf(names)
+	return kind, foreign, nil
 }
 
 // notOfSeveral refuses a folder that is not a node's, but holds those of several.

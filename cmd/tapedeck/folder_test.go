@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -205,6 +206,83 @@ func TestRebuildNeedsAStoppedNodeAndAFolder(t *testing.T) {
 		!strings.Contains(said, "no folder") {
 		t.Fatalf("%d %s", code, said)
 	}
+}
+
+// filesBelow are the names of all that is in a folder.
+func filesBelow(t *testing.T, dir string) (names []string) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(name string, _ fs.DirEntry, err error) error {
+		names = append(names, strings.TrimPrefix(name, dir))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return names
+}
+
+// TestAFolderThatIsNoNodesIsLeftAlone: no command writes to, or takes for a node's,
+// what is somebody else's.
+func TestAFolderThatIsNoNodesIsLeftAlone(t *testing.T) {
+	serve := []string{"serve", "--id", "n1", "--listen", "127.0.0.1:0", "--peers", "n1=127.0.0.1:1"}
+	dev := []string{"dev", "--nodes", "1", "--listen", "127.0.0.1:0"}
+	rebuild, verify := []string{"node", "rebuild", "--yes"}, []string{"verify"}
+	for _, c := range []struct {
+		files []string // below the folder
+		args  []string
+		says  string
+	}{
+		{[]string{"letter.txt"}, serve, "it holds letter.txt and nothing of a node; give the node an empty folder"},
+		{[]string{"lost+found/", ".profile"}, serve, "it holds .profile"},
+		{[]string{"LOCK", "photos/IDENTITY.txt"}, serve, "it holds photos"},
+		{[]string{"n1/IDENTITY", "n2/IDENTITY"}, serve, "holds those of n1, n2"},
+		{[]string{"letter.txt"}, rebuild, "it holds letter.txt and nothing of a node"},
+		{[]string{"letter.txt"}, verify, "is no node's folder: it holds letter.txt"},
+		{[]string{"lost+found/"}, verify, "is no node's folder: it is empty"},
+		{[]string{}, verify, "is no node's folder: it is empty"},
+		{[]string{}, rebuild, "is no node's folder: it is empty"},
+		{[]string{"n1/IDENTITY"}, verify, "holds those of n1"},
+		{[]string{"IDENTITY"}, dev, "is the folder of one node"},
+		{[]string{"n1/letter.txt"}, dev, "it holds letter.txt"},
+	} {
+		dir := t.TempDir()
+		for _, name := range c.files {
+			if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o750); err != nil {
+				t.Fatal(err)
+			}
+			if strings.HasSuffix(name, "/") {
+				continue
+			}
+			if err := os.WriteFile(filepath.Join(dir, name), []byte("mine"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		before := filesBelow(t, dir)
+		code, said := tapedeck(t, "", append(slices.Clone(c.args), "--data", dir)...)
+		if code != 1 || !strings.Contains(said, c.says) {
+			t.Errorf("%v on %v: exit code %d, without %q: %s", c.args, c.files, code, c.says, said)
+		}
+		if after := filesBelow(t, dir); !slices.Equal(before, after) {
+			t.Errorf("%v on %v left %v", c.args, c.files, after)
+		}
+	}
+}
+
+// A mounted file system's folder is as good as an empty one, and stays one.
+func TestANodeBeginsWhereAFileSystemIsMounted(t *testing.T) {
+	dir := t.TempDir()
+	mounted := filepath.Join(dir, "n1", "lost+found")
+	if err := os.MkdirAll(mounted, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	n := lastOf(t, startTestCluster(t, 1, dir), dir)
+	if code, said := tapedeck(t, "", "node", "rebuild", "--yes", "--data", n.dir); code != 0 {
+		t.Fatalf("%d %s", code, said)
+	}
+	if _, err := os.Stat(mounted); err != nil {
+		t.Error(err)
+	}
+	n.serve()
 }
 
 // TestEitherJournalEngineGoesOnWithTheOthersFolder: one node, started four times

@@ -65,10 +65,7 @@ func (c *serveCmd) Run(ctx context.Context, std *stdio) error {
 	if c.Segment < 1<<20 || c.Segment > 1<<30 {
 		return errors.New("--segment-size must be between 1MiB and 1GiB")
 	}
-	if err := notSetAside(c.Data); err != nil {
-		return err
-	}
-	if err := notOfSeveral(c.Data); err != nil {
+	if err := fitForNode(c.Data); err != nil {
 		return err
 	}
 	self, err := c.Peers.find(c.ID)

@@ -17,8 +17,8 @@ import (
 	"github.com/tapedeck/tapedeck/disk"
 )
 
-// lockName is the lock's file in the folder itself; hidden from ReadDir.
-const lockName = "LOCK"
+// LockFile is the lock in the folder itself; hidden from ReadDir.
+const LockFile = "LOCK"
 
 // FS is an open, locked folder.
 type FS struct {
@@ -29,7 +29,7 @@ type FS struct {
 // HasLock says that a folder was opened here once: whether it is now only Open
 // can tell.
 func HasLock(dir string) bool {
-	_, err := os.Stat(filepath.Join(dir, lockName))
+	_, err := os.Stat(filepath.Join(dir, LockFile))
 	return err == nil
 }
 
@@ -43,7 +43,7 @@ func Open(dir string) (*FS, error) {
 	if err := makeDurable(dir); err != nil {
 		return nil, fmt.Errorf("make data folder: %w", err)
 	}
-	lock, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|os.O_CREATE, 0o640)
+	lock, err := os.OpenFile(filepath.Join(dir, LockFile), os.O_RDWR|os.O_CREATE, 0o640)
 	if err != nil {
 		return nil, fmt.Errorf("open the data folder's lock: %w", err)
 	}
@@ -90,7 +90,7 @@ func (f *FS) Close() error { return f.lock.Close() }
 
 // path turns a name into a path; names must be valid as io/fs says.
 func (f *FS) path(op, name string) (string, error) {
-	if !fs.ValidPath(name) || name == lockName {
+	if !fs.ValidPath(name) || name == LockFile {
 		return "", &fs.PathError{Op: op, Path: name, Err: fs.ErrInvalid}
 	}
 	return filepath.Join(f.dir, filepath.FromSlash(name)), nil
@@ -159,7 +159,7 @@ func (f *FS) ReadDir(dir string) ([]fs.FileInfo, error) {
 	}
 	out := make([]fs.FileInfo, 0, len(entries))
 	for _, e := range entries {
-		if dir == "." && e.Name() == lockName {
+		if dir == "." && e.Name() == LockFile {
 			continue
 		}
 		info, err := e.Info()

@@ -10,7 +10,11 @@ import (
 // Damage to what is stored. A read that meets a batch that is not intact is held
 // back: the batch is asked of the other replicas, one after the other, checked,
 // put in its place, and the read is tried again. Replicas store equal bytes. Only
-// when no other replica has it does the reader hear of DATA_LOSS.
+// when no other replica has it, or the disk keeps no repair, does the reader hear
+// of DATA_LOSS.
+
+// maxRepairs is how often a batch is repaired for one read.
+const maxRepairs = 3
 
 // storedRead is a read of segments under way, for the member's machine or, with
 // scrubs set, for the scrub.
@@ -22,6 +26,8 @@ type storedRead struct {
 	maxBytes int
 	byTime   bool // the first batch of at or later, not the one at offset
 	at       model.Wall
+	mended   model.Offset // of the batch repaired for it last
+	repairs  int          // of that batch
 }
 
 // repairing is a damaged batch of a group, and the reads that wait for it.
@@ -56,7 +62,7 @@ func (s *Shard) emitRead(id uint64, r *storedRead) {
 
 func (s *Shard) readDone(ev *ReadDone) {
 	r, ok := s.reads[ev.ID]
-	if !ok || ev.Damage != nil && s.mayRepair(ev.ID, r.member, ev.Damage) {
+	if !ok || ev.Damage != nil && s.mayRepair(ev.ID, &r, ev.Damage) {
 		return
 	}
 	s.endRead(ev.ID, ev.Data, ev.Err)
@@ -87,9 +93,19 @@ func (m *member) others() (out []model.NodeID) {
 }
 
 // mayRepair holds a read back until its batch is repaired; false: it never will be.
-func (s *Shard) mayRepair(id uint64, m *member, d *SegmentDamage) bool {
+func (s *Shard) mayRepair(id uint64, r *storedRead, d *SegmentDamage) bool {
+	m := r.member
 	switch {
 	case m.gone:
+		return false
+	case r.repairs >= maxRepairs && r.mended == d.Offset:
+		if m.lost == nil || *m.lost != d.Offset {
+			m.lost = &d.Offset
+			s.damage.unrepaired++
+			s.cfg.Probe.Hit(probe.DamageNotRepaired)
+			s.note("group %d: offset %d in segment file %s is damaged again after each of %d repairs: "+
+				"the disk does not keep what is written; replace it", m.id, d.Offset, d.File, maxRepairs)
+		}
 		return false
 	case m.repair != nil:
 		m.repair.waiting = append(m.repair.waiting, id) // meets its own damage when it is tried again
@@ -162,6 +178,11 @@ func (s *Shard) repairDone(ev *RepairDone) {
 	m.repair, m.lost = nil, nil
 	for _, id := range p.waiting {
 		r := s.reads[id]
+		if r.mended != p.damage.Offset {
+			r.mended, r.repairs = p.damage.Offset, 0
+		}
+		r.repairs++
+		s.reads[id] = r
 		s.emitRead(id, &r)
 	}
 }

@@ -37,6 +37,9 @@ type rigNode struct {
 	boot uint64
 	s    *Shard // nil: down
 	hold bool   // run does not make the journal durable
+	rots bool   // whatever is read from segments is damaged, repaired or not
+
+	repairs int // that rotten segments were given
 
 	sequence uint64 // of this boot's last record
 	done     uint64 // reported durable
@@ -194,6 +197,11 @@ func (n *rigNode) effect(e Effect) {
 		n.notes = append(n.notes, e.Text)
 	case Read:
 		n.read(e)
+	case SegmentRepair:
+		if n.repairs++; n.repairs > 100 {
+			n.r.t.Fatalf("%s repairs without end", n.id)
+		}
+		n.r.wire = append(n.r.wire, rigPacket{n.id, "repair", []byte{byte(e.Group >> 8), byte(e.Group)}})
 	case SegmentSync:
 		n.r.wire = append(n.r.wire, rigPacket{n.id, "", []byte{byte(e.ID)}})
 	default:
@@ -229,6 +237,10 @@ func (n *rigNode) segment(e Effect) {
 }
 
 func (n *rigNode) read(e Read) {
+	if n.rots {
+		n.r.wire = append(n.r.wire, rigPacket{n.id, "rotten", []byte{byte(e.ID), byte(e.Offset)}})
+		return
+	}
 	var run []byte
 	for _, v := range n.store(e.Group).batches {
 		if v.Next() > e.Offset {
@@ -277,6 +289,11 @@ func (r *rig) deliver() {
 		switch {
 		case p.to == "":
 			r.nodes[p.from].step(SegmentDone{ID: uint64(p.data[0])})
+		case p.to == "rotten":
+			r.nodes[p.from].step(ReadDone{ID: uint64(p.data[0]), Err: model.Errorf(model.DataLoss, "rotten"),
+				Damage: &SegmentDamage{Offset: model.Offset(p.data[1]), File: "f", Cause: "rotten"}})
+		case p.to == "repair":
+			r.nodes[p.from].step(RepairDone{Group: model.GroupID(p.data[0])<<8 | model.GroupID(p.data[1])})
 		case p.to == "read":
 			r.nodes[p.from].step(ReadDone{ID: uint64(p.data[0]), Data: p.data[1:]})
 		case r.cut == nil || !r.cut(p.from, p.to):

@@ -69,7 +69,10 @@ func TestTheScrubFindsAndRepairsDamage(t *testing.T) {
 		for _, bit := range []int64{0, 8*8 + 3, 8 * 36, 8 * 90} { // magic, base, size, content
 			c.flip("n2", name, bit)
 			repaired++
-			c.until("a repair", func() bool { return c.load("n2").Repaired == repaired })
+			c.until("a repair, and a read that sees it", func() bool {
+				l := c.load("n2")
+				return l.Repaired == repaired && l.Reads == 0
+			})
 			if !bytes.Equal(read(t, d, name), want) {
 				t.Fatalf("%s is not what it was after a repair of bit %d", name, bit)
 			}

@@ -223,6 +223,9 @@ func (m *member) Propose(data []byte) bool { return m.r.Propose(data) }
 // Probe implements group.Prober.
 func (m *member) Probe(p probe.Point) { m.s.cfg.Probe.Hit(p) }
 
+// Note implements group.Noter.
+func (m *member) Note(text string) { m.s.note("%s", text) }
+
 // Reply implements group.Host.
 func (m *member) Reply(ref group.Ref, resp call.Response, err *model.Error) {
 	m.s.replyRef(ref, resp, err)

@@ -8,6 +8,7 @@ import (
 	"github.com/tapedeck/tapedeck/core/call"
 	"github.com/tapedeck/tapedeck/core/model"
 	"github.com/tapedeck/tapedeck/core/replica"
+	"github.com/tapedeck/tapedeck/core/subscription"
 	"github.com/tapedeck/tapedeck/core/wire"
 )
 
@@ -56,6 +57,7 @@ type Load struct {
 	Reads           int // stored reads under way
 	JournalQueue    int // records not reported durable yet
 	Checkpoints     uint64
+	DeadLetters     int // messages that wait for their dead-letter topic, of groups that lead here
 	Copies          int // snapshots whose messages are being copied here first
 	// Stored batches that were found damaged, and of those the ones that were put
 	// right and that could not be; bytes read over for damage. Since the start.
@@ -72,6 +74,9 @@ func (s *Shard) Load() Load {
 	for _, m := range s.members {
 		if m.r.Leading() {
 			l.Leading++
+			if c, ok := m.r.Machine().(*subscription.Machine); ok {
+				l.DeadLetters += c.DeadLettersWaiting(m)
+			}
 		}
 		if m.copying != nil {
 			l.Copies++

@@ -2,6 +2,7 @@ package node_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -70,6 +71,54 @@ func TestPoisonGoesToTheDeadLetterTopic(t *testing.T) {
 	if origin[subscription.AttributeTopic] != "orders" || origin[subscription.AttributeOffset] != "2" ||
 		origin[subscription.AttributeAttempts] != "3" {
 		t.Fatalf("%v", origin)
+	}
+}
+
+// The cursor stands still when the dead-letter topic was deleted by force, and
+// who looks is told so by any node; with another topic it goes on.
+func TestADeletedDeadLetterTopicIsSaid(t *testing.T) {
+	c := newCluster(t, 3, core.Limits{})
+	c.createTopic("orders", 1, 3)
+	c.createTopic("dead", 1, 3)
+	c.publish("n1", "orders", "k", "poison")
+	const ref = "orders/audit"
+	must[*call.CreateSubscriptionCallResult](t)(c.call("n2", &call.CreateSubscriptionCall{Topic: "orders", Name: "audit",
+		Settings: model.SubscriptionSettings{MaxAttempts: 1, DeadLetterTopic: "dead", MinBackoff: time.Millisecond}}))
+	deletion := &call.DeleteTopic{Name: "dead"}
+	_, err := c.call("n3", &call.Admin{Request: deletion})
+	if err == nil || err.Code != model.FailedPrecondition || !strings.Contains(err.Message, ref) {
+		t.Fatalf("deleted without force: %v", err)
+	}
+	deletion.Force = true
+	must[*call.Done](t)(c.call("n3", &call.Admin{Request: deletion}))
+	r := must[*call.PullResult](t)(c.call("n3", &call.Pull{Subscription: ref, Member: "a",
+		MaxMessages: 1, Wait: time.Second}))
+	must[*call.Empty](t)(c.call("n1", &call.Nack{Subscription: ref, Member: "a", Generation: r.Generation,
+		Offsets: []call.PartitionOffset{{Offset: r.Ranges[0].From}}}))
+	c.rest(time.Second)
+	waiting := func() (n int) {
+		for _, id := range c.names {
+			n += c.load(id).DeadLetters
+		}
+		return n
+	}
+	const says = "waits: dead-letter topic dead is gone, and offset 0 is out of attempts"
+	for _, id := range c.names {
+		s := must[*call.GetSubscriptionResult](t)(c.call(id, &call.GetSubscription{Subscription: ref}))
+		if p := s.Partitions[0]; p.Err != nil || p.Lag != 1 || !strings.HasPrefix(p.Waits, says) {
+			t.Fatalf("%s says %+v", id, p)
+		}
+	}
+	if n := waiting(); n != 1 || !c.noted("subscription orders/audit, partition 0 "+says) {
+		t.Fatalf("%d wait; notices %q", n, c.notes)
+	}
+	c.createTopic("other", 1, 3)
+	must[*call.Done](t)(c.call("n1", &call.Admin{Request: &call.UpdateSubscription{Subscription: ref,
+		Settings: model.SubscriptionSettings{DeadLetterTopic: "other"}}}))
+	c.until("the letter", func() bool { return waiting() == 0 && len(c.fetchAll("n1", "other", 0)) == 1 })
+	s := must[*call.GetSubscriptionResult](t)(c.call("n2", &call.GetSubscription{Subscription: ref}))
+	if p := s.Partitions[0]; p.Waits != "" || p.Cursor != 1 {
+		t.Fatalf("afterwards %+v", p)
 	}
 }
 

@@ -165,6 +165,7 @@ type CursorState struct {
 	Owner     model.MemberID // empty: none
 	Fence     model.Generation
 	Leased    uint64 // messages delivered and not acked
+	Waits     string // why a dead letter is kept from its topic; empty: none is, or not for long
 }
 
 // Description answers Describe.
@@ -318,5 +319,6 @@ func (m *Description) Code(c *wire.Codec) {
 		wire.String(c, &v.Owner)
 		wire.Uint(c, &v.Fence)
 		wire.Uint(c, &v.Leased)
+		wire.String(c, &v.Waits)
 	})
 }

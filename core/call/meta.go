@@ -23,7 +23,8 @@ type UpdateTopic struct {
 }
 
 // DeleteTopic deletes a topic for good. One with subscriptions needs Force, and
-// takes them along.
+// takes them along. So does one that subscriptions of other topics name as their
+// dead-letter topic: those stay, and what is out of attempts there waits.
 type DeleteTopic struct {
 	Name  string
 	Force bool

@@ -76,6 +76,16 @@ func Hit(h Host, p probe.Point) {
 	}
 }
 
+// Noter is a Host that tells the operator.
+type Noter interface{ Note(text string) }
+
+// Note tells the operator something, where there is one.
+func Note(h Host, text string) {
+	if n, ok := h.(Noter); ok {
+		n.Note(text)
+	}
+}
+
 // Host is what a Machine may ask for. Calls take effect in order.
 type Host interface {
 	Now() model.Mono

@@ -193,6 +193,41 @@ func TestDeadLetterCircleOverSeveralTopics(t *testing.T) {
 	}
 }
 
+// Without it the subscription would stand still: only force deletes it.
+func TestADeadLetterTopicIsDeletedByForceOnly(t *testing.T) {
+	h, m := prepared(t)
+	h.must(t, m, &call.CreateTopic{Name: "dead"})
+	h.must(t, m, &call.UpdateSubscription{Subscription: "orders/mail",
+		Settings: model.SubscriptionSettings{MaxAttempts: 3, DeadLetterTopic: "dead"}})
+	refused := func(says ...string) {
+		t.Helper()
+		_, err := h.do(t, m, &call.DeleteTopic{Name: "dead"})
+		if err == nil || err.Code != model.FailedPrecondition {
+			t.Fatalf("deleted: %v", err)
+		}
+		for _, part := range says {
+			if !strings.Contains(err.Message, part) {
+				t.Fatalf("%q is not in %q", part, err.Message)
+			}
+		}
+		if _, ok := m.Catalog().Topic("dead"); !ok {
+			t.Fatal("refused, and gone")
+		}
+	}
+	refused(`topic "dead" is the dead-letter topic of the subscription orders/mail; `, "name another first, or pass force")
+	h.must(t, m, &call.CreateSubscription{Topic: "dead", Name: "look", StartsAt: []model.Offset{0}})
+	refused("has the subscription dead/look; delete", "; and it is the dead-letter topic of the subscription orders/mail")
+	h.must(t, m, &call.DeleteTopic{Name: "dead", Force: true})
+	if _, ok := m.Catalog().Topic("dead"); ok || len(m.Catalog().Subscriptions()) != 1 {
+		t.Fatal("force deletes it and its own subscriptions, and no other")
+	}
+	// What to do is true: another may be named, and then this one is free.
+	h.must(t, m, &call.CreateTopic{Name: "dead"})
+	h.must(t, m, &call.UpdateSubscription{Subscription: "orders/mail",
+		Settings: model.SubscriptionSettings{DeadLetterTopic: "bills"}})
+	h.must(t, m, &call.DeleteTopic{Name: "dead"})
+}
+
 func TestProducers(t *testing.T) {
 	h, m := prepared(t)
 	for i, want := range []call.ProducerOpened{{ID: 1, Epoch: 1}, {ID: 2, Epoch: 1}, {ID: 1, Epoch: 2}} {

@@ -219,16 +219,34 @@ func (s *state) deleteTopic(r *call.DeleteTopic) *model.Error {
 		return model.TopicNotFound(s, r.Name)
 	}
 	subscriptions := s.subscriptionsOf(t)
-	if len(subscriptions) > 0 && !r.Force {
-		return model.Errorf(model.FailedPrecondition,
-			"topic %q has %s; delete them first, or pass force to delete them along with it",
-			r.Name, someNames(subscriptions))
+	if why := s.heldBy(t, subscriptions); why != "" && !r.Force {
+		return model.Errorf(model.FailedPrecondition, "topic %q %s", r.Name, why)
 	}
 	for _, d := range subscriptions {
 		s.dropSubscription(d)
 	}
 	s.dropTopic(t)
 	return nil
+}
+
+// heldBy says why a topic is deleted by force only; empty: there is no reason.
+func (s *state) heldBy(t *model.Topic, own []*model.Subscription) string {
+	var why []string
+	if len(own) > 0 {
+		why = append(why, fmt.Sprintf("has %s; delete them first, or pass force to delete them along with it",
+			someNames(own)))
+	}
+	var from []*model.Subscription
+	for _, d := range s.subscriptions {
+		if d.Settings.DeadLetterTopic == t.Name {
+			from = append(from, d)
+		}
+	}
+	if len(from) > 0 {
+		why = append(why, fmt.Sprintf("is the dead-letter topic of %s; update them to name another first, or pass force: "+
+			"what they may not deliver any more then waits until there is one", someNames(from)))
+	}
+	return strings.Join(why, "; and it ")
 }
 
 // someNames lists subscriptions for people, at most ten by name.

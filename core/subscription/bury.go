@@ -39,6 +39,8 @@ type burial struct {
 	epoch    model.Epoch
 	start    bool // the copy may begin its producer's memory anew
 	trouble  *model.Error
+	offset   model.Offset // of the message it is about
+	since    model.Mono   // works on that one
 }
 
 // asked names the partition an ask is for.
@@ -53,6 +55,9 @@ func (m *Machine) bury(h group.Host, st *subscription, ls *leadSubscription) {
 	for i := range st.partitions {
 		p, part := model.Partition(i), &st.partitions[i]
 		offset, condemned := part.condemned(&t)
+		if mv := part.letters.move; mv != nil {
+			offset = mv.offset
+		}
 		b := ls.burials[p]
 		if !condemned && part.letters.move == nil {
 			if b != nil && b.ask == 0 && !b.busy {
@@ -61,8 +66,11 @@ func (m *Machine) bury(h group.Host, st *subscription, ls *leadSubscription) {
 			continue
 		}
 		if b == nil {
-			b = &burial{}
+			b = &burial{offset: offset, since: h.Now()}
 			ls.burials[p] = b
+		}
+		if offset != b.offset {
+			b.offset, b.since = offset, h.Now()
 		}
 		if b.ask != 0 || b.busy || h.Now() < b.retryAt {
 			continue
@@ -73,6 +81,7 @@ func (m *Machine) bury(h group.Host, st *subscription, ls *leadSubscription) {
 			m.openLetter(h, st, p, b, offset)
 		}
 	}
+	m.noteWaiting(h, st, ls)
 }
 
 // publishLetter sends the copy. Only a catalog at least as new as the one that

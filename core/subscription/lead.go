@@ -54,6 +54,7 @@ type leadSubscription struct {
 	settleAt     model.Mono // when one that changed hands too often may move again
 	nextDeadline model.Mono // as last noted
 	burials      map[model.Partition]*burial
+	notedWaiting bool // the operator was told that dead letters wait
 }
 
 // session is a member's.

@@ -299,3 +299,53 @@ func TestRetentionTakesACondemnedMessage(t *testing.T) {
 		t.Fatalf("nothing was said: %+v", g.Skipped)
 	}
 }
+
+// A topic that is gone is said at once, one without a leader after a while; the
+// operator is told once of each time.
+func TestDeadLettersThatWaitAreSaid(t *testing.T) {
+	c := newCemetery(t, 1)
+	waits := func() string {
+		c.Helper()
+		return must[*call.Description](c.bench, &call.Describe{Target: target()}).Cursors[0].Waits
+	}
+	wants := func(counted, notes int, says ...string) {
+		c.Helper()
+		got := waits()
+		for _, s := range says {
+			if !strings.Contains(got, s) {
+				t.Fatalf("%q is not in %q", s, got)
+			}
+		}
+		if n := c.machine().DeadLettersWaiting(c.Host); n != counted || len(says) == 0 && got != "" || len(c.Notes) != notes {
+			t.Fatalf("%d wait: %q; notes %q; want %d and %d notes", n, got, c.Notes, counted, notes)
+		}
+	}
+	pass := func(seconds int) {
+		for range seconds {
+			c.serve()
+			must[*call.Empty](c.bench, &call.Heartbeat{Target: target(), Member: "a"})
+			c.Advance(time.Second)
+		}
+		c.serve()
+	}
+	c.down[deadGroup] = true
+	c.exhaust(0, 1)
+	pass(5)
+	wants(0, 0)
+	pass(20)
+	wants(1, 1, "offset 0 is out of attempts", "dead-letter topic dead has not taken it for ", "no leader")
+	c.down[deadGroup] = false
+	pass(2)
+	wants(0, 2)
+	c.Cat.DeleteTopic("dead")
+	c.exhaust(1, 1)
+	pass(2)
+	wants(1, 3, "waits: dead-letter topic dead is gone, and offset 1 is out of attempts; create it again, or update")
+	if !strings.Contains(c.Notes[2], "partition 0 waits: dead-letter topic dead is gone") {
+		t.Fatalf("%q", c.Notes)
+	}
+	c.Cat.PutTopic(&model.Topic{ID: 3, Name: "dead", Partitions: []model.GroupID{deadGroup + 1}})
+	pass(2)
+	wants(0, 4)
+	c.wantLetters(2)
+}

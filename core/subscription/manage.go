@@ -102,7 +102,8 @@ func (m *Machine) finishDescribe(h group.Host, w *wait, st *subscription, ls *le
 		p, part := model.Partition(i), &st.partitions[i]
 		mem := ls.at(st, p)
 		resp.Cursors = append(resp.Cursors, call.CursorState{Partition: p, Cursor: part.cursor,
-			Owner: part.owner, Fence: part.fence, Leased: mem.out(part) + part.leased()})
+			Owner: part.owner, Fence: part.fence, Leased: mem.out(part) + part.leased(),
+			Waits: m.waits(h, st, ls.burials[p])})
 	}
 	m.finish(h, w, resp, nil)
 }

@@ -320,6 +320,9 @@ func (n *Node) fromGetSubscription(
 			Partition: uint32(p.Partition), Cursor: uint64(p.Cursor), HighWatermark: uint64(p.HighWatermark),
 			LogStart: uint64(p.LogStart), Lag: p.Lag, Leased: p.Leased, Owner: string(p.Owner), Error: n.wireStatus(p.Err),
 		}
+		if p.Err == nil && p.Waits != "" {
+			sp.Error = n.wireStatus(model.Errorf(model.FailedPrecondition, "%s", p.Waits))
+		}
 		if p.OldestTime != 0 {
 			age := max(0, now.Sub(time.Unix(0, int64(p.OldestTime))))
 			sp.OldestUnackedAge = durationpb.New(age)

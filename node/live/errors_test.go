@@ -204,3 +204,19 @@ func TestAPublishThatFailsAlikeForAllFailsAsACall(t *testing.T) {
 	_, err := tapedeckv1connect.NewPubSubServiceClient(n.dial()).Publish(t.Context(), &tapedeckv1.PublishRequest{})
 	row.check(t, err)
 }
+
+// What waits for a dead-letter topic is a partition's state, and its lag is known
+// all the same; an error that hides the lag is told before it.
+func TestADeadLetterThatWaitsIsThePartitionsState(t *testing.T) {
+	n := startFake(t, &fakeHost{})
+	waits := call.SubscriptionPartition{CursorState: call.CursorState{Waits: "waits: for dead"}, Lag: 3}
+	both := waits
+	both.Err = model.Errorf(model.Unavailable, "no leader")
+	got := n.fromGetSubscription(&call.GetSubscriptionResult{
+		Partitions: []call.SubscriptionPartition{{}, waits, both}}, time.Hour, time.Unix(0, 0)).GetPartitions()
+	if got[0].GetError() != nil || got[1].GetLag() != 3 || got[1].GetError().GetMessage() != "waits: for dead" ||
+		got[1].GetError().GetCode() != int32(connect.CodeFailedPrecondition) ||
+		got[2].GetError().GetMessage() != "no leader" {
+		t.Errorf("%v", got)
+	}
+}

@@ -154,6 +154,10 @@ var loadMetrics = []struct {
 		prometheus.CounterValue, func(l *core.Load) float64 { return float64(l.Unrepaired) }},
 	{prometheus.NewDesc("tapedeck_scrubbed_bytes_total", "Stored bytes read over for damage.", nil, nil),
 		prometheus.CounterValue, func(l *core.Load) float64 { return float64(l.Scrubbed) }},
+	{prometheus.NewDesc("tapedeck_dead_letters_waiting",
+		"Messages out of attempts whose dead-letter topic is gone or has not taken them for ten seconds, "+
+			"of subscriptions coordinated here.", nil, nil),
+		prometheus.GaugeValue, func(l *core.Load) float64 { return float64(l.DeadLetters) }},
 	{prometheus.NewDesc("tapedeck_disk_low", "1 while free space is so low that publishes are refused.", nil, nil),
 		prometheus.GaugeValue, func(l *core.Load) float64 {
 			if l.DiskLow {

@@ -980,7 +980,8 @@ func (x *UpdateTopicResponse) GetMapVersion() uint64 {
 type DeleteTopicRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Topic string                 `protobuf:"bytes,1,opt,name=topic,proto3" json:"topic,omitempty"`
-	// Needed when there are subscriptions: they go along.
+	// Needed when there are subscriptions: they go along. And when subscriptions of
+	// other topics name it as their dead-letter topic: their dead letters then wait.
 	Force         bool `protobuf:"varint,2,opt,name=force,proto3" json:"force,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1723,7 +1724,8 @@ type SubscriptionPartition struct {
 	Owner string `protobuf:"bytes,8,opt,name=owner,proto3" json:"owner,omitempty"`
 	// Until retention overtakes the cursor; absent: nothing is unacked.
 	RetentionLeft *durationpb.Duration `protobuf:"bytes,9,opt,name=retention_left,json=retentionLeft,proto3" json:"retention_left,omitempty"`
-	// Why watermarks and lag are not known.
+	// Why watermarks and lag are not known, or, if they are, why the cursor stands still:
+	// a message waits for a dead-letter topic that is gone or takes nothing.
 	Error         *status.Status `protobuf:"bytes,10,opt,name=error,proto3" json:"error,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -80,6 +80,7 @@ type Host struct {
 	Answers map[group.Ref]Answer
 	Indexes []group.Ref // asked by ReadIndex, not yet done
 	Asks    []Ask       // asked of other groups, not yet done: AskDone it yourself
+	Notes   []string    // told to the operator
 	Reads   []StoreRead // asked by Read and ReadAt, not yet done
 	Store   Store
 
@@ -90,7 +91,13 @@ type Host struct {
 	random    uint64
 }
 
-var _ group.Host = (*Host)(nil)
+var (
+	_ group.Host  = (*Host)(nil)
+	_ group.Noter = (*Host)(nil)
+)
+
+// Note implements group.Noter.
+func (h *Host) Note(text string) { h.Notes = append(h.Notes, text) }
 
 // New makes a host of one replica with an empty log; it does not lead.
 func New(m group.Machine) *Host {

@@ -28,7 +28,9 @@ func (s *Shard) diskSpace(free uint64) {
 	switch {
 	case s.diskLow && !was:
 		s.cfg.Probe.Hit(probe.DiskLow)
-		s.note("the disk is nearly full, %d bytes are free: messages are refused until %d are", free, s.cfg.Limits.FreeHigh)
+		s.note("the disk is nearly full, %d bytes are free: messages to partitions that this node leads are refused "+
+			"until %d are; what other leaders send is still stored, and with no space left this node stops: "+
+			"free space, enlarge the disk, or shorten retention", free, s.cfg.Limits.FreeHigh)
 		s.makeRoom()
 	case was && !s.diskLow:
 		s.cfg.Probe.Hit(probe.DiskRoom)

@@ -22,6 +22,14 @@ func TestAFullDiskDoesNotWaitForTheNextCheckpoint(t *testing.T) {
 	}
 	r.checkpoint(n)
 	n.step(DiskSpace{Free: 50})
+	said := strings.Join(n.notes, "\n")
+	for _, part := range []string{
+		"50 bytes are free: messages to partitions that this node leads are refused until 200 are",
+		"what other leaders send is still stored", "free space, enlarge the disk"} {
+		if !strings.Contains(said, part) {
+			t.Fatalf("%q is not in %q", part, said)
+		}
+	}
 	if _, err := r.call("n1", &call.Admin{Request: &call.UpdateTopic{Name: "orders",
 		Settings: model.TopicSettings{RetentionBytes: 1000}}}); err != nil {
 		t.Fatal(err)

@@ -85,7 +85,7 @@ func (h *Host) finishCheckpoint(cp *checkpoint, next manifest, err error) {
 		h.journal(journalOp{drop: next.generation})
 		h.dropSegments(cp.Segments)
 	case !errors.Is(err, disk.ErrNoSpace):
-		h.env.Fatal(fmt.Errorf("write a checkpoint: %w", err))
+		h.fatal(fmt.Errorf("write a checkpoint: %w", err))
 		return
 	}
 	if err != nil {

@@ -152,9 +152,20 @@ func readFile(f disk.FS, name string) ([]byte, error) {
 // Open recovers the data folder: identity (the boot counter is raised and
 // fsynced), manifest, journal, segments. A damaged folder is refused with
 // *record.Refused, which says where and what to do.
+//
+// A start that finds no space on the disk fails with what to do, and an error
+// that wraps disk.ErrNoSpace.
 func Open(cfg Config) (*Host, error) {
+	h, err := open(cfg)
+	return h, advised(err)
+}
+
+func open(cfg Config) (*Host, error) {
 	cfg.Core = cfg.Core.WithDefaults()
 	h := &Host{cfg: cfg, stores: map[model.GroupID]*store{}}
+	if err := h.letGoAtStart(); err != nil {
+		return nil, err
+	}
 	if err := h.identify(); err != nil {
 		return nil, err
 	}
@@ -172,10 +183,6 @@ func Open(cfg Config) (*Host, error) {
 	h.recover.Generation, h.recover.Sequence = log.Generation(), log.Durable()
 	h.take(records)
 	if err := h.openStores(); err != nil {
-		_ = h.Close() // the first error is the one that counts
-		return nil, err
-	}
-	if err := h.findReserve(); err != nil {
 		_ = h.Close() // the first error is the one that counts
 		return nil, err
 	}

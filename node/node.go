@@ -252,7 +252,7 @@ func (h *Host) DoJournal(ws []*JournalWork) (then func()) {
 		return h.setFounded()
 	}()
 	if err != nil {
-		return func() { h.env.Fatal(err) }
+		return func() { h.fatal(err) }
 	}
 	if !sync {
 		return nil

@@ -12,8 +12,8 @@ import (
 // A part of the disk is held back in a file, so that there is room for the
 // journal's next file and the next manifest when others fill the disk: with them
 // acks, deletes and retention go on, and make room. The file goes when free space
-// falls below half of Limits.FreeLow, or a write finds no space, and is made again
-// when there is as much above FreeHigh.
+// falls below half of Limits.FreeLow, at the start, too, or a write finds no space, and
+// is made again when there is as much above FreeHigh.
 
 const (
 	reserveFile = "RESERVE"
@@ -34,6 +34,23 @@ func (h *Host) findReserve() error {
 	for _, f := range files {
 		h.reserve.there = h.reserve.there || f.Name() == reserveFile
 	}
+	return nil
+}
+
+// letGoAtStart removes a reserve before the start writes anything, when others
+// filled the disk while the node was down: what the start writes has that room.
+func (h *Host) letGoAtStart() error {
+	if err := h.findReserve(); err != nil || !h.reserve.there {
+		return err
+	}
+	if free, err := h.cfg.FS.Free(); err != nil || free >= h.cfg.Core.Limits.FreeLow/2 {
+		return nil // who cannot be asked is taken to have room: the writes will tell
+	}
+	if err := h.cfg.FS.Remove(reserveFile); err != nil {
+		return fmt.Errorf("let the disk's reserve go: %w", err)
+	}
+	h.reserve.there = false
+	h.notice("the disk is nearly full: %d bytes held in reserve were let go", h.cfg.ReserveBytes)
 	return nil
 }
 
@@ -117,6 +134,21 @@ func fill(f disk.FS, name string, size int64) error {
 	}
 	return err
 }
+
+// fullAdvice is what to do when a node stops, or does not start, for want of space.
+const fullAdvice = "free space on the disk or enlarge it, then start this node again; nothing that was acknowledged " +
+	"is lost by this: a majority of the replicas has it, and this folder stays as it is"
+
+// advised adds to an error of a full disk what to do.
+func advised(err error) error {
+	if errors.Is(err, disk.ErrNoSpace) {
+		return fmt.Errorf("%w; %s", err, fullAdvice)
+	}
+	return err
+}
+
+// fatal ends the node.
+func (h *Host) fatal(err error) { h.env.Fatal(advised(err)) }
 
 func (h *Host) notice(format string, args ...any) {
 	if h.cfg.Notice != nil {

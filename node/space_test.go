@@ -1,6 +1,7 @@
 package node_test
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"github.com/tapedeck/tapedeck/core/batch"
 	"github.com/tapedeck/tapedeck/core/call"
 	"github.com/tapedeck/tapedeck/core/model"
+	"github.com/tapedeck/tapedeck/disk"
 )
 
 const (
@@ -191,4 +193,58 @@ func TestASegmentThatFindsNoSpaceWaits(t *testing.T) {
 	if got := len(c.fetchAll("n1", "orders", 0)); got != want {
 		t.Fatalf("%d of %d messages after a start", got, want)
 	}
+}
+
+// Others filled the disk while the node was down: the start has the reserve's room.
+func TestAStartOnAFullDiskHasTheReserve(t *testing.T) {
+	c := newCluster(t, 1, spaced())
+	n := c.nodes["n1"]
+	has := func() bool { return slices.Contains(filesIn(n.disk, "RESERVE"), "RESERVE") }
+	c.createTopic("orders", 1, 1)
+	w := c.writer()
+	w.send("n1", 5)
+	c.free("n1", 1<<20)
+	c.until("a reserve", has)
+	c.crash("n1")
+	n.disk.SetFree(0)
+	c.start("n1")
+	if has() {
+		t.Fatal("the reserve is still there")
+	}
+	c.look("n1")
+	c.full("n1", "n1")
+	w.check("n1")
+}
+
+const saysWhatToDo = "free space on the disk or enlarge it, then start this node again; " +
+	"nothing that was acknowledged is lost"
+
+func wantAdvice(t *testing.T, err error) {
+	t.Helper()
+	if !errors.Is(err, disk.ErrNoSpace) || !strings.Contains(err.Error(), saysWhatToDo) {
+		t.Fatalf("%v does not say what to do", err)
+	}
+}
+
+func TestAFullDiskThatStopsANodeSaysWhatToDo(t *testing.T) {
+	c := newCluster(t, 1, spaced())
+	n := c.nodes["n1"]
+	c.createTopic("orders", 1, 1)
+	w := c.writer()
+	w.send("n1", 5)
+	var ended error
+	n.fatal = func(err error) { ended, n.host = err, nil; n.life++ }
+	n.disk.SetFree(0) // before the node looks
+	c.seq++
+	n.host.Step(core.Request{ID: c.seq, Deadline: c.now.Add(30e9), Call: &call.Publish{Topic: "orders",
+		Messages: []batch.Message{{Key: []byte("k"), Payload: []byte("x")}}}})
+	c.until("its end", func() bool { return ended != nil })
+	wantAdvice(t, ended)
+	c.crash("n1")
+	n.disk.SetFree(0)
+	wantAdvice(t, c.tryStart("n1"))
+	n.disk.SetFree(1 << 20)
+	n.fatal = nil
+	c.start("n1")
+	w.check("n1")
 }

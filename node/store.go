@@ -94,7 +94,7 @@ func (h *Host) store(g model.GroupID) *store {
 	}
 	s, err := segment.Open(h.cfg.FS, segmentDir(g), 0, 0)
 	if err != nil {
-		h.env.Fatal(fmt.Errorf("open the segments of group %d: %w", g, err))
+		h.fatal(fmt.Errorf("open the segments of group %d: %w", g, err))
 		return nil
 	}
 	st := &store{Store: s, group: g}
@@ -177,7 +177,7 @@ func (h *Host) ranStore(st *store, left []core.Effect, answers []core.Event, err
 	}
 	if st.removed && err != nil {
 		// Its folder's sync failed: nothing made in it from now on can be relied on.
-		h.env.Fatal(fmt.Errorf("remove the segments of group %d: %w", st.group, err))
+		h.fatal(fmt.Errorf("remove the segments of group %d: %w", st.group, err))
 		return
 	}
 	if st.removed {
@@ -196,7 +196,7 @@ func (h *Host) ranStore(st *store, left []core.Effect, answers []core.Event, err
 		return
 	}
 	if err != nil && !errors.Is(err, disk.ErrNoSpace) {
-		h.env.Fatal(fmt.Errorf("write the segments of group %d: %w", st.group, err))
+		h.fatal(fmt.Errorf("write the segments of group %d: %w", st.group, err))
 		return
 	}
 	if err == nil {
@@ -231,7 +231,7 @@ func (h *Host) settleSyncs(st *store, err error) {
 				f(err)
 			}
 			if err != nil {
-				h.env.Fatal(fmt.Errorf("sync the segments of group %d: %w", st.group, err))
+				h.fatal(fmt.Errorf("sync the segments of group %d: %w", st.group, err))
 				return
 			}
 			h.runStore(st)

@@ -2,9 +2,11 @@ package journal
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/tapedeck/tapedeck/disk"
 	"github.com/tapedeck/tapedeck/disk/record"
@@ -24,9 +26,17 @@ type chain struct {
 
 func (c *chain) fail(err error) error {
 	if c.err == nil && err != nil {
-		c.err = err
+		c.err = full(err)
 	}
 	return c.err
+}
+
+// full wraps an error of a full disk, or of a used-up quota, as disk.ErrNoSpace.
+func full(err error) error {
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		return fmt.Errorf("%w: %w", disk.ErrNoSpace, err)
+	}
+	return err
 }
 
 // fileName is the path of the current generation's file with the given first frame.

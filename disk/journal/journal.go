@@ -249,10 +249,10 @@ func (e *Engine) Remove(g record.Found) error {
 // Open implements record.Engine.
 func (e *Engine) Open() (disk.Journal, error) {
 	if err := os.MkdirAll(e.dir, folderMode); err != nil {
-		return nil, err
+		return nil, full(err)
 	}
 	if err := e.take(); err != nil {
-		return nil, err
+		return nil, full(err)
 	}
 	if e.library {
 		j := &journal{chain: chain{e: e}}

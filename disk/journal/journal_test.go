@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/tidwall/wal"
@@ -344,4 +345,18 @@ func TestDirectFailsForGood(t *testing.T) {
 		}
 	}
 	must(t, e.Close())
+}
+
+// TestFullDiskIsSaid: either way of writing says when it was for want of space.
+func TestFullDiskIsSaid(t *testing.T) {
+	for _, cause := range []error{syscall.ENOSPC, syscall.EDQUOT} {
+		c := chain{}
+		err := c.fail(&os.PathError{Op: "write", Path: "f", Err: cause})
+		if !errors.Is(err, disk.ErrNoSpace) || !errors.Is(err, cause) || c.fail(errors.New("later")) != err {
+			t.Errorf("%v became %v", cause, err)
+		}
+	}
+	if err := full(syscall.EIO); errors.Is(err, disk.ErrNoSpace) {
+		t.Error(err)
+	}
 }

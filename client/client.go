@@ -119,11 +119,16 @@ func do[T any](ctx context.Context, c *Client, r session.Route, f func(context.C
 		ctx, cancel = context.WithTimeout(ctx, c.cfg.CallTimeout)
 		defer cancel()
 	}
+	var refusal *Error
 	for attempt := 1; ; attempt++ {
 		got, err := ask(ctx, c, r, f)
 		if err == nil {
 			return got, nil
 		}
+		if refusal != nil && err.Reason == "" && ctx.Err() != nil {
+			return got, refusal // says more than that the time is over
+		}
+		refusal = err
 		switch err.Reason {
 		case ReasonNoLeader, ReasonStaleMap, ReasonThrottled, ReasonNotLeader:
 		default:

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -150,7 +151,10 @@ func (p *Producer) awaitReady(ctx context.Context) error {
 			if err != nil {
 				return fromModel(err, false)
 			}
-			return wrap(ctx.Err())
+			e := wrap(ctx.Err())
+			e.Message = fmt.Sprintf("no node says where the partitions of topic %q are: most of the nodes may be down (%s)",
+				p.topic, e.Message)
+			return e
 		}
 	}
 }

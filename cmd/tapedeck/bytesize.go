@@ -2,8 +2,11 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
+
+	"github.com/tapedeck/tapedeck/core/model"
 )
 
 // byteSize is a flag such as 256MiB, 1GB or 4096.
@@ -32,5 +35,21 @@ func (b *byteSize) UnmarshalText(text []byte) error {
 		return fmt.Errorf("%q is no size; write it like 256MiB or 1GB", text)
 	}
 	*b = byteSize(n * unit)
+	return nil
+}
+
+// messageSize is a size that fits what a message may have.
+type messageSize uint32
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (m *messageSize) UnmarshalText(text []byte) error {
+	var b byteSize
+	if err := b.UnmarshalText(text); err != nil {
+		return err
+	}
+	if b > math.MaxUint32 {
+		return fmt.Errorf("%q is more than any message may have (%s)", text, size(model.MaxMessageBytes))
+	}
+	*m = messageSize(b)
 	return nil
 }

@@ -29,9 +29,9 @@ const (
 const redriver = "redrive"
 
 type dlqCommands struct {
-	List    dlqListCmd    `cmd:"" help:"List the messages of a dead-letter topic, and why they are there."`
+	List    dlqListCmd    `cmd:"" help:"List the messages of a dead-letter topic, why they are there, and whether they were sent back."`
 	Show    dlqShowCmd    `cmd:"" help:"Show one dead letter."`
-	Redrive dlqRedriveCmd `cmd:"" help:"Send dead letters back to where they came from."`
+	Redrive dlqRedriveCmd `cmd:"" help:"Send dead letters back to where they came from. Which were is kept in the subscription redrive."`
 }
 
 type dlqListCmd struct {
@@ -47,14 +47,19 @@ func (c *dlqListCmd) Run(ctx context.Context, std *stdio) error {
 		if err != nil {
 			return err
 		}
+		sent, err := c.sentBack(ctx, cl)
+		if err != nil {
+			return err
+		}
 		var rows [][]any
 		for _, part := range t.GetPartitions() {
 			left := c.Max - len(rows)
 			err := eachLetter(ctx, cl, c.Topic, part.GetPartition(), part.GetLogStart(), left, func(m *client.Message) error {
-				rows = append(rows, []any{m.Partition, m.Offset, origin(m), m.Attributes[letterAttempts], readable(m.Key),
-					m.Attributes[letterReason]})
+				back := m.Offset < sent[m.Partition]
+				rows = append(rows, []any{m.Partition, m.Offset, origin(m), m.Attributes[letterAttempts], yesNo(back),
+					readable(m.Key), m.Attributes[letterReason]})
 				if p.json {
-					return p.message(m)
+					return p.value(letterLine{lineOf(m), back}, "")
 				}
 				return nil
 			})
@@ -65,8 +70,42 @@ func (c *dlqListCmd) Run(ctx context.Context, std *stdio) error {
 		if p.json {
 			return nil
 		}
-		return p.table("PARTITION\tOFFSET\tFROM\tATTEMPTS\tKEY\tREASON", rows)
+		return p.table("PARTITION OFFSET FROM ATTEMPTS SENT-BACK KEY REASON", rows)
 	})
+}
+
+// letterLine is a dead letter in JSON.
+type letterLine struct {
+	messageLine
+	SentBack bool `json:"sentBack"`
+}
+
+func yesNo(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}
+
+// sentBack says up to which offset redrive has sent each partition's letters back.
+func (c *dlqListCmd) sentBack(ctx context.Context, cl *client.Client) (map[uint32]uint64, error) {
+	ref := c.Topic + "/" + redriver
+	s, err := cl.GetSubscription(ctx, &tapedeckv1.GetSubscriptionRequest{Subscription: ref})
+	var e *client.Error
+	if errors.As(err, &e) && e.Code == connect.CodeNotFound {
+		return nil, nil // nobody has sent any
+	} else if err != nil {
+		return nil, fmt.Errorf("see what was sent back: %w", err)
+	}
+	sent := map[uint32]uint64{}
+	for _, x := range s.GetPartitions() {
+		if x.GetError() != nil {
+			return nil, fmt.Errorf("see what %s has sent back of partition %d: %s; try again", ref, x.GetPartition(),
+				x.GetError().GetMessage())
+		}
+		sent[x.GetPartition()] = x.GetCursor()
+	}
+	return sent, nil
 }
 
 // origin is topic/partition@offset.

@@ -38,6 +38,11 @@ func TestDeadLettersAndBack(t *testing.T) {
 	s.ok("", "topic create dead --partitions 2")
 	s.fails("subscription create orders/mail --max-attempts 2", "dead_letter_topic")
 	s.ok("", "subscription create orders/mail --max-attempts 2 --dead-letter-topic dead --min-backoff 1ms")
+	s.ok("", "subscription get orders/mail", "max attempts       2", "dead-letter topic  dead")
+	s.fails("topic create orders --partitions 3", "partitions is 1, not 3", "tapedeck topic update NAME")
+	s.fails("topic delete orders", "orders/mail", "--force")
+	s.fails("topic create jöbs", `"jöbs" has 'ö' at position 1`)
+	s.fails("pub orders --partition 9", `--partition: is 9; topic "orders" has 1, counted from 0`)
 	s.ok("ann:bad\nbob:good\n", "pub orders --key-separator :")
 
 	var pulled struct {
@@ -62,14 +67,16 @@ func TestDeadLettersAndBack(t *testing.T) {
 		t.Fatalf("the message behind the dead one did not come:\n%s", out)
 	}
 
-	list := s.ok("", "dlq list dead", "orders/0@0", "ann", "not acknowledged in 2 deliveries")
+	list := s.ok("", "dlq list dead", "orders/0@0", "2         no         ann", "not acknowledged in 2 deliveries")
 	fields := strings.Fields(strings.Split(list, "\n")[1])
 	s.ok("", "dlq show dead "+fields[0]+" "+fields[1], "orders/0@0", "bad")
-	s.ok("", "dlq list dead --json", `"tapedeck.dead-letter.attempts"`)
+	s.ok("", "dlq list dead --json", `"tapedeck.dead-letter.attempts"`, `"sentBack":false`)
 	s.fails("dlq show dead 0 77", "77")
 
 	s.ok("", "dlq redrive dead", "sent 1 message back")
 	s.ok("", "dlq redrive dead", "sent 0 messages back") // it remembers
+	s.ok("", "dlq list dead", "2         yes        ann")
+	s.ok("", "dlq list dead --json", `"tapedeck.dead-letter.attempts"`, `"sentBack":true`)
 	back := s.ok("", "sub orders/mail --max 1 --json", `"bad"`)
 	if strings.Contains(back, letterPrefix) {
 		t.Fatalf("it still says that it is a dead letter:\n%s", back)

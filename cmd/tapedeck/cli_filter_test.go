@@ -40,4 +40,11 @@ func TestFilters(t *testing.T) {
 	s.ok("", "subscription describe orders/eu", `attributes.region=="eu"`)
 	s.ok("", "subscription describe orders/eu --json", `"cursor":"7"`, `"lag":"0"`)
 	s.fails("subscription update orders/eu --filter (true", "at character 6")
+	s.ok("", "subscription list", "ATTEMPTS", `attributes.region=="eu"`)
+	status, res := caller{t, s.server}.try("/tapedeck.v1.AdminService/UpdateSubscription",
+		`{"subscription":"orders/eu","filter":""}`)
+	if status != 400 || !strings.Contains(show(res), "true takes everything") {
+		t.Errorf("an empty filter: %d %s", status, show(res))
+	}
+	s.ok("", "subscription update orders/eu --filter true", "changed")
 }

@@ -38,6 +38,13 @@ func hintFor(e *client.Error) string {
 		return "somebody else goes on under this name; choose another"
 	case e.Reason == client.ReasonOffsetTooOld, e.Reason == client.ReasonOffsetTooNew:
 		return readableOffsets(e.Start, e.End)
+	case strings.Contains(e.Message, "or pass force"):
+		return "on the command line: --force"
+	case e.Code == connect.CodeAlreadyExists && strings.HasPrefix(e.Message, "topic "):
+		return "see how it is with: tapedeck topic get NAME; change it with: tapedeck topic update NAME"
+	case e.Code == connect.CodeAlreadyExists && strings.HasPrefix(e.Message, "subscription "):
+		return "see how it is with: tapedeck subscription get TOPIC/NAME; " +
+			"change it with: tapedeck subscription update TOPIC/NAME"
 	case e.Code == connect.CodeNotFound:
 		return missingHint(e.Message)
 	case e.Code == connect.CodeDeadlineExceeded:

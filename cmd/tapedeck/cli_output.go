@@ -104,6 +104,10 @@ type messageLine struct {
 
 // message prints a message: partition/offset, key and payload in columns.
 func (p *printer) message(m *client.Message) error {
+	return p.value(lineOf(m), "%d/%d\t%s\t%s", m.Partition, m.Offset, readable(m.Key), readable(m.Payload))
+}
+
+func lineOf(m *client.Message) messageLine {
 	line := messageLine{
 		Partition: m.Partition, Offset: m.Offset, Attributes: m.Attributes,
 		AppendTime: m.AppendTime.UTC(), Attempt: m.Attempt,
@@ -114,7 +118,7 @@ func (p *printer) message(m *client.Message) error {
 	}
 	line.Key, line.KeyBase64 = textOrBytes(m.Key)
 	line.Payload, line.PayloadBase64 = textOrBytes(m.Payload)
-	return p.value(line, "%d/%d\t%s\t%s", m.Partition, m.Offset, readable(m.Key), readable(m.Payload))
+	return line
 }
 
 func textOrBytes(b []byte) (text *string, raw []byte) {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"time"
 
 	"github.com/tapedeck/tapedeck/client"
 	"github.com/tapedeck/tapedeck/core/model"
@@ -18,7 +19,7 @@ type pubCmd struct {
 	Topic        string            `arg:"" help:"The topic to publish to."`
 	KeySeparator string            `help:"What ends the key at the start of a line, such as :" placeholder:"TEXT"`
 	Key          string            `help:"One key for all lines."`
-	Partition    *uint32           `help:"Publish to this partition, whatever the key."`
+	Partition    *uint32           `help:"Publish to this partition, whatever the key." placeholder:"N"`
 	Attribute    map[string]string `help:"Attributes of every message." placeholder:"NAME=VALUE"`
 	Compression  string            `help:"How batches are packed: none, zstd or s2." enum:"none,zstd,s2" default:"none"`
 }
@@ -33,18 +34,23 @@ type published struct {
 // Run publishes each line and waits for all to be stored.
 func (c *pubCmd) Run(ctx context.Context, std *stdio) error {
 	return c.with(ctx, std, func(ctx context.Context, cl *client.Client, p *printer) error {
+		if err := c.partitionIsThere(ctx, cl); err != nil {
+			return err
+		}
 		packed := map[string]client.Compression{"none": client.NoCompression, "zstd": client.Zstd, "s2": client.S2}
+		delivery := max(c.Timeout, model.MaxLeaderWait)
 		ready, cancel := context.WithTimeout(ctx, c.Timeout)
 		defer cancel()
 		producer, err := cl.NewProducer(ready, c.Topic, client.WithCompression(packed[c.Compression]),
-			client.WithDeliveryTimeout(max(c.Timeout, model.MaxLeaderWait)))
+			client.WithDeliveryTimeout(delivery))
 		if err != nil {
 			return err
 		}
 		t := &tally{p: p}
 		err = interruptible(ctx, func() error { return c.publishLines(ctx, std.In, producer, t) })
-		// What was read is stored, even if no more is to be.
-		rest, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.Timeout)
+		// What was read is stored, even if no more is to be. What cannot be stored says why
+		// after the delivery timeout, so that is waited for.
+		rest, cancel := context.WithTimeout(context.WithoutCancel(ctx), delivery+time.Second)
 		defer cancel()
 		err = errors.Join(err, producer.Close(rest), t.first())
 		if err != nil {
@@ -55,6 +61,18 @@ func (c *pubCmd) Run(ctx context.Context, std *stdio) error {
 		}
 		return p.value(nil, "published %s to %s", count(t.stored(), "message"), c.Topic)
 	})
+}
+
+// partitionIsThere checks the partition asked for, if one is, before anything is read.
+func (c *pubCmd) partitionIsThere(ctx context.Context, cl *client.Client) error {
+	if c.Partition == nil {
+		return nil
+	}
+	t, err := topicOf(ctx, cl, c.Topic)
+	if err == nil && t != nil && *c.Partition >= t.GetPartitions() {
+		err = fmt.Errorf("--partition: is %d; topic %q has %d, counted from 0", *c.Partition, c.Topic, t.GetPartitions())
+	}
+	return err
 }
 
 // tally counts what was stored and keeps the first error.

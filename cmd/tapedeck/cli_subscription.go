@@ -39,11 +39,11 @@ type subscriptionCreateCmd struct {
 	Limit          uint32        `help:"Unacknowledged messages of all members at most; 0: no limit." placeholder:"N"`
 	AckDeadline    time.Duration `help:"How long a message may be unacknowledged; 0: 30s."`
 	SessionTimeout time.Duration `help:"After how long a silent member loses what it holds; 0: 10s."`
-	MaxAttempts    uint32        `help:"After how many deliveries a message goes to the dead-letter topic; 0: never."`
+	MaxAttempts    uint32        `help:"After how many deliveries a message goes to the dead-letter topic; 0: never." placeholder:"N"`
 	DeadLetter     string        `name:"dead-letter-topic" help:"The topic it goes to." placeholder:"TOPIC"`
 	MinBackoff     time.Duration `help:"How long a message that was given back waits at first; 0: 100ms."`
 	MaxBackoff     time.Duration `help:"How long it waits at most; 0: 1m."`
-	Filter         string        `help:"Only messages whose attributes fit: ${filter_help}" placeholder:"TEXT"`
+	Filter         string        `help:"Only messages whose attributes fit: ${filter_help}" placeholder:"TEXT" everything:"true"`
 }
 
 // Run creates the subscription.
@@ -139,6 +139,7 @@ func describeSubscription(p *printer, s *tapedeckv1.GetSubscriptionResponse) err
 	}
 	p.facts("subscription", s.GetTopic()+"/"+s.GetName(), "created", moment(s.GetCreateTime()), "mode", mode,
 		"ack deadline", ago(s.GetAckDeadline()), "session timeout", ago(s.GetSessionTimeout()),
+		"max attempts", attempts(s.GetMaxDeliveryAttempts()), "dead-letter topic", cmp.Or(s.GetDeadLetterTopic(), "none"),
 		"filter", cmp.Or(s.GetFilter(), "none"), "generation", s.GetGeneration(),
 		"members", len(s.GetMembers()), "lag", lag)
 	if err := p.table("PARTITION CURSOR END LAG LEASED OLDEST KEPT-FOR OWNER STATE", rows); err != nil {
@@ -153,6 +154,14 @@ func describeSubscription(p *printer, s *tapedeckv1.GetSubscriptionResponse) err
 		rows = append(rows, []any{m.GetId(), moment(m.GetLastSeen()), strings.Trim(fmt.Sprint(m.GetPartitions()), "[]")})
 	}
 	return p.table("MEMBER LAST-SEEN PARTITIONS", rows)
+}
+
+// attempts is how often a message is delivered at most.
+func attempts(most uint32) string {
+	if most == 0 {
+		return "any"
+	}
+	return strconv.FormatUint(uint64(most), 10)
 }
 
 func modeName(m tapedeckv1.Mode) string {
@@ -175,9 +184,9 @@ func (c *subscriptionListCmd) Run(ctx context.Context, std *stdio) error {
 			rows := make([][]any, 0, len(all))
 			for _, s := range all {
 				rows = append(rows, []any{s.GetTopic() + "/" + s.GetName(), modeName(s.GetMode()), ago(s.GetAckDeadline()),
-					moment(s.GetCreateTime())})
+					attempts(s.GetMaxDeliveryAttempts()), s.GetDeadLetterTopic(), moment(s.GetCreateTime()), s.GetFilter()})
 			}
-			return p.table("SUBSCRIPTION MODE ACK-DEADLINE CREATED", rows)
+			return p.table("SUBSCRIPTION MODE ACK-DEADLINE ATTEMPTS DEAD-LETTERS CREATED FILTER", rows)
 		})
 	})
 }
@@ -187,7 +196,7 @@ type subscriptionUpdateCmd struct {
 	Ref            string         `arg:"" name:"topic/name" help:"The subscription."`
 	AckDeadline    *time.Duration `help:"How long a message may be unacknowledged."`
 	SessionTimeout *time.Duration `help:"After how long a silent member loses its partitions."`
-	Filter         *string        `help:"Which messages are wanted from now on." placeholder:"TEXT"`
+	Filter         *string        `help:"Which messages are wanted from now on; true: all." placeholder:"TEXT" everything:"true"`
 }
 
 // Run changes what flags were given for.

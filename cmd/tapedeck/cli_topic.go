@@ -24,12 +24,12 @@ type topicCommands struct {
 
 type topicCreateCmd struct {
 	clientFlags
-	Name            string        `arg:"" help:"1 to 128 of a-z 0-9 . _ -"`
+	Name            string        `arg:"" help:"1 to 128 of a-z 0-9 . _ -; one that begins with - goes behind --, at the end."`
 	Partitions      uint32        `help:"Number of partitions." default:"1" least:"1"`
 	Replicas        uint32        `help:"Copies of each partition: 1, 3 or 5." default:"3" least:"1"`
 	Retention       time.Duration `help:"How long messages are kept, such as 12h or 30d; 0: 7 days."`
-	RetentionBytes  uint64        `help:"Bytes kept per partition; 0: unbounded."`
-	MaxMessageBytes uint32        `help:"${largest_help}"`
+	RetentionBytes  byteSize      `help:"Bytes kept per partition, such as 10GiB; 0: unbounded." placeholder:"SIZE"`
+	MaxMessageBytes messageSize   `help:"${largest_help}" placeholder:"SIZE"`
 	Owner           string        `help:"Who to talk to about this topic."`
 }
 
@@ -38,7 +38,7 @@ func (c *topicCreateCmd) Run(ctx context.Context, std *stdio) error {
 	return c.with(ctx, std, func(ctx context.Context, cl *client.Client, p *printer) error {
 		resp, err := cl.CreateTopic(ctx, &tapedeckv1.CreateTopicRequest{
 			Name: c.Name, Partitions: c.Partitions, Replicas: c.Replicas, RetentionTime: optional(c.Retention),
-			RetentionBytes: c.RetentionBytes, MaxMessageBytes: c.MaxMessageBytes, Owner: c.Owner,
+			RetentionBytes: uint64(c.RetentionBytes), MaxMessageBytes: uint32(c.MaxMessageBytes), Owner: c.Owner,
 		})
 		if err != nil {
 			return err
@@ -125,17 +125,18 @@ func (c *topicListCmd) Run(ctx context.Context, std *stdio) error {
 type topicUpdateCmd struct {
 	clientFlags
 	Name            string         `arg:"" help:"The topic."`
-	Partitions      *uint32        `help:"New number of partitions; it may only grow, and keys move."`
+	Partitions      *uint32        `help:"New number of partitions; it may only grow, and keys move." placeholder:"N"`
 	Retention       *time.Duration `help:"How long messages are kept."`
-	RetentionBytes  *uint64        `help:"Bytes kept per partition; 0: unbounded."`
-	MaxMessageBytes *uint32        `help:"${largest_help}"`
+	RetentionBytes  *byteSize      `help:"Bytes kept per partition, such as 10GiB; 0: unbounded." placeholder:"SIZE"`
+	MaxMessageBytes *messageSize   `help:"${largest_help}" placeholder:"SIZE"`
 }
 
 // Run changes what flags were given for.
 func (c *topicUpdateCmd) Run(ctx context.Context, std *stdio) error {
 	return c.with(ctx, std, func(ctx context.Context, cl *client.Client, p *printer) error {
 		req := &tapedeckv1.UpdateTopicRequest{
-			Topic: c.Name, Partitions: c.Partitions, RetentionBytes: c.RetentionBytes, MaxMessageBytes: c.MaxMessageBytes,
+			Topic: c.Name, Partitions: c.Partitions, RetentionBytes: (*uint64)(c.RetentionBytes),
+			MaxMessageBytes: (*uint32)(c.MaxMessageBytes),
 		}
 		if c.Retention != nil {
 			req.RetentionTime = durationpb.New(*c.Retention)
@@ -179,7 +180,8 @@ func (c *topicUpdateCmd) same(t *tapedeckv1.Topic) bool {
 	}
 	return t != nil && holds(c.Partitions, t.GetPartitions()) &&
 		holds(c.Retention, t.GetRetentionTime().AsDuration()) &&
-		holds(c.RetentionBytes, t.GetRetentionBytes()) && holds(c.MaxMessageBytes, largest)
+		holds(c.RetentionBytes, byteSize(t.GetRetentionBytes())) &&
+		holds(c.MaxMessageBytes, messageSize(largest))
 }
 
 // holds says that a flag was not given, or asks for what is so.

@@ -115,6 +115,9 @@ func TestWhatWaitsForInputEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "IDENTITY"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	var out bytes.Buffer
 	code := run(ctx, []string{"node", "rebuild", "--data", dir}, &stdio{in, &out, &out})
 	if code != 1 || !strings.Contains(out.String(), "nothing was changed: interrupted") {

@@ -78,7 +78,7 @@ func parserOptions() []kong.Option {
 			"segment_help":   "Size at which a partition's file is closed; retention takes whole files.",
 			"disk_high_help": "Room from which on they are taken again.",
 			"peers_help":     "Every node of the cluster, this one too.",
-			"largest_help":   "Bytes of the largest message, with key, attributes and 18 of its own; 0: 1 MiB.",
+			"largest_help":   "Size of the largest message, such as 512KiB, with key, attributes and 18 of its own; 0: 1 MiB.",
 		},
 	}
 }
@@ -102,7 +102,9 @@ func run(ctx context.Context, args []string, std *stdio) int {
 	if exit >= 0 { // --help
 		return exit
 	}
-	if err == nil {
+	if err != nil {
+		err = misread(err)
+	} else {
 		err = checkValues(kctx)
 	}
 	if err != nil {

@@ -65,6 +65,14 @@ func TestVersion(t *testing.T) {
 
 func TestValuesThatMeanNothingAreRefused(t *testing.T) {
 	for args, want := range map[string]string{
+		"fetch orders --offset -1":                     "--offset: is -1; it must be 0 at least",
+		"fetch orders --offset=-1":                     "--offset: is -1; it must be 0 at least",
+		"sub orders/mail --max -1":                     "--max: is -1; it must be 0 at least",
+		"topic create -x":                              "goes behind --, at the end: -- -x",
+		"topic create o --retention-bytes 1GX":         "write it like 256MiB or 1GB",
+		"topic create o --max-message-bytes 5GiB":      "more than any message may have",
+		"subscription create o/m --filter=":            "--filter: is empty; true takes everything",
+		"subscription update o/m --filter=":            "--filter: is empty; true takes everything",
 		"sub orders/mail --max=-1":                     "--max: is -1; it must be 0 at least",
 		"sub orders/mail --wait=-1s":                   "--wait: is -1s",
 		"sub orders/mail --wait=0s":                    "it must be 1ms at least",
@@ -94,6 +102,26 @@ func TestValuesThatMeanNothingAreRefused(t *testing.T) {
 	t.Setenv("TAPEDECK_MEMBER", "") // as good as not set
 	if _, err := parsed(t, "sub", "orders/mail"); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestAClientsFlagsMayStandBeforeTheCommand(t *testing.T) {
+	for args, want := range map[string]string{
+		"--server a:1 topic list":                     "topic list --server a:1",
+		"--server=a:1 --json --timeout 1s topic list": "topic list --server=a:1 --json --timeout 1s",
+		"--json topic get -- -x":                      "topic get --json -- -x",
+		"--server":                                    "--server",
+		"--server a:1":                                "--server a:1",
+		"topic list --json":                           "topic list --json",
+	} {
+		if got := strings.Join(asMeant(strings.Fields(args)), " "); got != want {
+			t.Errorf("%s is taken for %s; want %s", args, got, want)
+		}
+	}
+	r, err := parsed(t, asMeant([]string{"--server", "a:1", "topic", "create", "o", "--retention-bytes", "1GiB",
+		"--max-message-bytes", "512KiB"})...)
+	if c := r.Topic.Create; err != nil || c.Server[0] != "a:1" || c.RetentionBytes != 1<<30 || c.MaxMessageBytes != 512<<10 {
+		t.Errorf("%+v %v", c, err)
 	}
 }
 

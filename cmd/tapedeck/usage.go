@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"regexp"
 	"runtime/debug"
 	"slices"
 	"strconv"
@@ -43,7 +44,48 @@ func asMeant(args []string) []string {
 	case len(args) == 1 && args[0] == "--version":
 		return []string{"version"}
 	}
-	return args
+	return flagsLast(args)
+}
+
+// flagsLast moves a client's flags from before the command to behind it, where
+// they are understood.
+func flagsLast(args []string) []string {
+	n := 0
+	for n < len(args) {
+		name, _, whole := strings.Cut(args[n], "=")
+		if name != "--json" && name != "--server" && name != "--timeout" {
+			break
+		}
+		if n++; !whole && name != "--json" {
+			n++ // its value
+		}
+	}
+	if n == 0 || n >= len(args) {
+		return args
+	}
+	flags, rest := args[:n], args[n:]
+	end := len(rest)
+	if i := slices.Index(rest, "--"); i >= 0 {
+		end = i // what follows are names
+	}
+	return slices.Concat(rest[:end], flags, rest[end:])
+}
+
+// The parser's errors that need more words.
+var (
+	wrongNumber = regexp.MustCompile(`^--([a-z-]+): expected .*u?int.* but got "(-\d+)"`)
+	unknownFlag = regexp.MustCompile(`^unknown flag (-\S*)`)
+)
+
+// misread says what a command line that was not understood should have been.
+func misread(err error) error {
+	if x := wrongNumber.FindStringSubmatch(err.Error()); x != nil {
+		return fmt.Errorf("--%s: is %s; it must be 0 at least", x[1], x[2])
+	}
+	if x := unknownFlag.FindStringSubmatch(err.Error()); x != nil {
+		return fmt.Errorf("%w; a name that begins with - goes behind --, at the end: -- %s", err, strings.TrimSuffix(x[1], ","))
+	}
+	return err
 }
 
 type versionCmd struct{}
@@ -82,8 +124,12 @@ func version(info *debug.BuildInfo) string {
 func checkValues(ctx *kong.Context) error {
 	for _, p := range ctx.Path {
 		// What the environment sets to nothing is not set; here are only flags given.
-		if p.Flag != nil && p.Flag.Target.Kind() == reflect.String && p.Flag.Target.String() == "" {
-			return fmt.Errorf("--%s: is empty; give a value, or leave the flag out", p.Flag.Name)
+		if p.Flag != nil && isEmpty(p.Flag.Target) {
+			what := "give a value, or leave the flag out"
+			if instead := p.Flag.Tag.Get("everything"); instead != "" {
+				what = instead + " takes everything"
+			}
+			return fmt.Errorf("--%s: is empty; %s", p.Flag.Name, what)
 		}
 	}
 	for _, f := range ctx.Flags() {
@@ -92,6 +138,13 @@ func checkValues(ctx *kong.Context) error {
 		}
 	}
 	return nil
+}
+
+func isEmpty(v reflect.Value) bool {
+	if v.Kind() == reflect.Pointer && !v.IsNil() {
+		v = v.Elem()
+	}
+	return v.Kind() == reflect.String && v.String() == ""
 }
 
 func atLeast(v reflect.Value, least string) error {

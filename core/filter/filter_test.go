@@ -62,7 +62,7 @@ func TestErrorsNameThePlace(t *testing.T) {
 		at     int
 		what   string
 	}{
-		{``, 1, "found the end"},
+		{``, 1, "true takes everything"}, {" \t", 1, "true takes everything"},
 		{`attributes.a = "1"`, 14, "equality is =="},
 		{`attributes.a == 1`, 17, `'1'`},
 		{`attributes.a == b`, 17, "expected a text"},

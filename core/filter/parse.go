@@ -26,6 +26,9 @@ func Parse(text string) (*Filter, error) {
 		return nil, &Error{1, "the filter is not UTF-8"}
 	}
 	p.next()
+	if p.token.kind == end && p.err == nil {
+		return nil, &Error{1, "the filter is empty; true takes everything"}
+	}
 	root := p.or()
 	if p.err == nil && p.token.kind != end {
 		p.fail("expected && or || or the end, found %s", p.token)

@@ -105,11 +105,12 @@ func ValidateName(field, name string) *Error {
 	if len(name) > MaxNameBytes {
 		return Invalid(field, "has %d characters; at most %d are allowed", len(name), MaxNameBytes)
 	}
-	for i := range len(name) {
-		c := name[i]
+	i := 0
+	for _, c := range name {
 		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '.' && c != '_' && c != '-' {
 			return Invalid(field, "%q has %q at position %d; only a-z 0-9 . _ - are allowed", name, c, i)
 		}
+		i++
 	}
 	return nil
 }

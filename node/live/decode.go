@@ -296,6 +296,9 @@ func toUpdateSubscription(req *tapedeckv1.UpdateSubscriptionRequest) (*call.Upda
 		{"max_in_flight_per_member", req.MaxInFlightPerMember != nil, s.MaxInFlightMember == 0},
 		{"max_in_flight", req.MaxInFlight != nil, s.MaxInFlight == 0},
 	} {
+		if f.set && f.zero && f.name == "filter" {
+			return nil, model.Invalid(f.name, "is empty; true takes everything, and left out it stays as it is")
+		}
 		if f.set && f.zero {
 			return nil, model.Invalid(f.name, "cannot be taken away again in this version: leave it out to keep it")
 		}

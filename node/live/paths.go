@@ -173,8 +173,7 @@ func (p *path) call(r *http.Request) (proto.Message, error) {
 		}
 		if len(bytes.TrimSpace(body)) > 0 {
 			if err := jsonCodec().UnmarshalRead(r.Context(), bytes.NewReader(body), req.Interface()); err != nil {
-				return nil, connect.Errorf(connect.CodeInvalidArgument, "the body is not JSON of a %s: %v",
-					p.input.Descriptor().Name(), err)
+				return nil, connect.Errorf(connect.CodeInvalidArgument, "the body: %v", err)
 			}
 		}
 	}

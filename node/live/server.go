@@ -49,12 +49,13 @@ func (c compactJSON) UnmarshalRead(ctx context.Context, src io.Reader, msg any) 
 	if err == nil {
 		return nil
 	}
+	explained := explainJSON(err, msg)
 	for _, h := range jsonHints {
 		if strings.Contains(err.Error(), h.sign) {
-			return fmt.Errorf("%w; %s", err, h.hint)
+			return fmt.Errorf("%w; %s", explained, h.hint)
 		}
 	}
-	return err
+	return explained
 }
 
 // jsonHints are by what is found in the library's error.

@@ -66,7 +66,13 @@ func TestJSONThatIsNotUnderstoodComesWithAHint(t *testing.T) {
 		{"/v1/subscriptions/o/m/pull", "PubSubService/Pull", `{"member":"a","wait":10}`, `"1.5s"`},
 		{"/v1/subscriptions/o/m/seek", "PubSubService/Seek", `{"time":"yesterday"}`, `"2026-01-31T12:00:00Z"`},
 		{"/v1/topics/o/publish", "PubSubService/Publish", `{"messages":[{"payload":"not base64!"}]}`, "base64"},
-		{"/v1/topics/o/publish", "PubSubService/Publish", `{"mesages":[]}`, `unknown field "mesages"`},
+		{"/v1/topics/o/publish", "PubSubService/Publish", `{"mesages":[]}`, `unknown field "mesages" at line 1, character 2; did you mean "messages"?`},
+		{"/v1/topics/o/publish", "PubSubService/Publish", `{"xyz":1}`, "PublishRequest has topic, messages, partition, producer"},
+		{"/v1/topics/o/publish", "PubSubService/Publish", `{"messages":[{"atributes":{}}]}`, `did you mean "attributes"?`},
+		{"/v1/topics/o/publish", "PubSubService/Publish", `{"messages":[}`, "no JSON at line 1, character 14"},
+		{"/v1/subscriptions", "AdminService/CreateSubscription", `{"topic":"o","name":"n","mode":"shared"}`,
+			`mode is "shared" at line 1, character 32; use MODE_ORDERED or MODE_SHARED`},
+		{"/v1/subscriptions/o/m/ack", "PubSubService/Ack", `{"generation":"x"}`, "generation"},
 	} {
 		for _, path := range []string{c.plain, "/tapedeck.v1." + c.procedure} {
 			if status, body := post(t, n.URL()+path, c.body); status != http.StatusBadRequest ||

@@ -29,9 +29,9 @@ const (
 const redriver = "redrive"
 
 type dlqCommands struct {
-	List    dlqListCmd    `cmd:"" help:"List the messages of a dead-letter topic, why they are there, and whether they were sent back."`
+	List    dlqListCmd    `cmd:"" help:"List the messages of a dead-letter topic: why they are there, and if sent back."`
 	Show    dlqShowCmd    `cmd:"" help:"Show one dead letter."`
-	Redrive dlqRedriveCmd `cmd:"" help:"Send dead letters back to where they came from. Which were is kept in the subscription redrive."`
+	Redrive dlqRedriveCmd `cmd:"" help:"Send dead letters back; which were is kept in a subscription named redrive."`
 }
 
 type dlqListCmd struct {

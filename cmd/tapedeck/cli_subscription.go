@@ -39,11 +39,11 @@ type subscriptionCreateCmd struct {
 	Limit          uint32        `help:"Unacknowledged messages of all members at most; 0: no limit." placeholder:"N"`
 	AckDeadline    time.Duration `help:"How long a message may be unacknowledged; 0: 30s."`
 	SessionTimeout time.Duration `help:"After how long a silent member loses what it holds; 0: 10s."`
-	MaxAttempts    uint32        `help:"After how many deliveries a message goes to the dead-letter topic; 0: never." placeholder:"N"`
+	MaxAttempts    uint32        `help:"Deliveries before a message is a dead letter; 0: any." placeholder:"N"`
 	DeadLetter     string        `name:"dead-letter-topic" help:"The topic it goes to." placeholder:"TOPIC"`
 	MinBackoff     time.Duration `help:"How long a message that was given back waits at first; 0: 100ms."`
 	MaxBackoff     time.Duration `help:"How long it waits at most; 0: 1m."`
-	Filter         string        `help:"Only messages whose attributes fit: ${filter_help}" placeholder:"TEXT" everything:"true"`
+	Filter         string        `help:"${filter_help}" placeholder:"TEXT" everything:"true"`
 }
 
 // Run creates the subscription.
@@ -196,7 +196,7 @@ type subscriptionUpdateCmd struct {
 	Ref            string         `arg:"" name:"topic/name" help:"The subscription."`
 	AckDeadline    *time.Duration `help:"How long a message may be unacknowledged."`
 	SessionTimeout *time.Duration `help:"After how long a silent member loses its partitions."`
-	Filter         *string        `help:"Which messages are wanted from now on; true: all." placeholder:"TEXT" everything:"true"`
+	Filter         *string        `help:"Which messages are wanted; true: all." placeholder:"TEXT" everything:"true"`
 }
 
 // Run changes what flags were given for.

@@ -24,7 +24,7 @@ type topicCommands struct {
 
 type topicCreateCmd struct {
 	clientFlags
-	Name            string        `arg:"" help:"1 to 128 of a-z 0-9 . _ -; one that begins with - goes behind --, at the end."`
+	Name            string        `arg:"" help:"1 to 128 of a-z 0-9 . _ -; one that begins with - goes behind --."`
 	Partitions      uint32        `help:"Number of partitions." default:"1" least:"1"`
 	Replicas        uint32        `help:"Copies of each partition: 1, 3 or 5." default:"3" least:"1"`
 	Retention       time.Duration `help:"How long messages are kept, such as 12h or 30d; 0: 7 days."`

@@ -68,7 +68,8 @@ func parserOptions() []kong.Option {
 			"bootstrap_help": "Found the cluster without asking the peers: only for its first start, " +
 				"and only when some of them are gone for good.",
 			"dev_data_help": "Folder to keep the data in; without it a temporary one is used and removed at the end.",
-			"filter_help":   `attributes.region == "eu" && !has(attributes.test) || attributes.name.startsWith("a").`,
+			"filter_help": "Only messages whose attributes fit: " +
+				`attributes.region == "eu" && !has(attributes.test) || attributes.name.startsWith("a").`,
 			"seek_help": "earliest, latest, a moment (RFC 3339), a while ago (10m, 7d), an offset (0), " +
 				"or offsets by partition (0:17,1:5).",
 			"from_help":     "earliest, latest, a moment (RFC 3339) or a while ago (10m, 7d).",

@@ -120,7 +120,8 @@ func TestAClientsFlagsMayStandBeforeTheCommand(t *testing.T) {
 	}
 	r, err := parsed(t, asMeant([]string{"--server", "a:1", "topic", "create", "o", "--retention-bytes", "1GiB",
 		"--max-message-bytes", "512KiB"})...)
-	if c := r.Topic.Create; err != nil || c.Server[0] != "a:1" || c.RetentionBytes != 1<<30 || c.MaxMessageBytes != 512<<10 {
+	if c := r.Topic.Create; err != nil || c.Server[0] != "a:1" || c.RetentionBytes != 1<<30 ||
+		c.MaxMessageBytes != 512<<10 {
 		t.Errorf("%+v %v", c, err)
 	}
 }

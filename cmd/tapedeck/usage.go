@@ -83,7 +83,8 @@ func misread(err error) error {
 		return fmt.Errorf("--%s: is %s; it must be 0 at least", x[1], x[2])
 	}
 	if x := unknownFlag.FindStringSubmatch(err.Error()); x != nil {
-		return fmt.Errorf("%w; a name that begins with - goes behind --, at the end: -- %s", err, strings.TrimSuffix(x[1], ","))
+		name := strings.TrimSuffix(x[1], ",")
+		return fmt.Errorf("%w; a name that begins with - goes behind --, at the end: -- %s", err, name)
 	}
 	return err
 }

@@ -196,3 +196,17 @@ func TestReadableKeepsTerminalsSafe(t *testing.T) {
 		}
 	}
 }
+
+// Whoever publishes without a majority learns more than that the time is over.
+func TestPublishingWithoutAMajoritySaysWhatIsMissing(t *testing.T) {
+	c := startTestCluster(t, 3, "")
+	s := shell{t, c.nodes[0].URL()}
+	s.ok("", "topic create orders")
+	c.kill(c.nodes[1])
+	c.kill(c.nodes[2])
+	out, code := s.run("lamp\n", "pub", "orders", "--timeout", "300ms")
+	if code != 1 || !strings.Contains(out, "tapedeck cluster status") ||
+		!strings.Contains(out, "NO_LEADER") && !strings.Contains(out, "most of the nodes may be down") {
+		t.Errorf("exit code %d: %s", code, out)
+	}
+}

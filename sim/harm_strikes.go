@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -214,21 +215,34 @@ func (n *simNode) corrupt(s *stream, where string) bool {
 	return true
 }
 
+// kindOfFile is the folder of a file, or its name without a number.
+func kindOfFile(name string) string {
+	kind, _, _ := strings.Cut(name, "/")
+	return strings.TrimRight(kind, "0123456789")
+}
+
 // victim picks a stretch of durable bytes whose damage recovery or a reader can
 // see: any of a segment's, a checkpoint's, of MANIFEST and IDENTITY, and of a
-// journal those of records that a later one says were durable.
+// journal those of records that a later one says were durable. Each kind of file is
+// as likely as any other: a folder has one manifest and many segments.
 func (n *simNode) victim(s *stream, where string) (name string, off, size int64, ok bool) {
-	var names []string
+	files, kinds := map[string][]string{}, []string(nil)
 	for _, f := range n.disk.Files() {
 		if f.Size > 0 && strings.HasPrefix(f.Name, where) && !strings.HasSuffix(f.Name, ".tmp") {
-			names = append(names, f.Name)
+			kind := kindOfFile(f.Name)
+			if files[kind] == nil {
+				kinds = append(kinds, kind)
+			}
+			files[kind] = append(files[kind], f.Name)
 		}
 	}
 	which, at := s.Uint64(), s.Uint64()
-	if len(names) == 0 {
+	if len(kinds) == 0 {
 		return "", 0, 0, false
 	}
-	name = names[which%uint64(len(names))]
+	slices.Sort(kinds)
+	names := files[kinds[which%uint64(len(kinds))]]
+	name = names[which/uint64(len(kinds))%uint64(len(names))]
 	data := n.disk.Bytes(name)
 	if !strings.HasPrefix(name, "journal/") {
 		off = int64(at % uint64(len(data)))

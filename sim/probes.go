@@ -22,7 +22,7 @@ var ownProbes = []string{
 	"crash after a checkpoint of this boot", "crash during a journal write",
 	"disk full", "disk fails", "stopped by its disk", "start failed by the disk",
 	"flipped bit", "lost write", "misdirected write", "damaged folder refused", "wiped", "set back",
-	"damage mended by another replica", "damage gone with its file",
+	"damage mended by another replica", "damage gone with its file", "damage to what retention let go of",
 	"operator moves", "operator transfers", "operator drains", "operator adds a node", "operator removes a node",
 	"a removed node joined again",
 	"operator creates a topic", "operator deletes a topic", "operator adds a partition", "operator changes retention",

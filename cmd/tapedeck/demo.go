@@ -17,6 +17,7 @@ import (
 
 	tapedeckv1 "github.com/tapedeck/tapedeck/api/tapedeck/v1"
 	"github.com/tapedeck/tapedeck/api/tapedeck/v1/tapedeckv1connect"
+	"github.com/tapedeck/tapedeck/client"
 	"github.com/tapedeck/tapedeck/disk/journal"
 )
 
@@ -63,8 +64,17 @@ func (c *demoCmd) Run(ctx context.Context, std *stdio) (err error) {
 	for _, n := range d.cluster.nodes {
 		d.note("%s serves at %s", n.ID(), n.URL())
 	}
+	var urls []string
+	for _, n := range d.cluster.nodes {
+		urls = append(urls, n.URL())
+	}
+	cl, err := client.New(client.Config{Addresses: urls})
+	if err != nil {
+		return err
+	}
+	defer cl.Close()
 	for _, step := range []func(context.Context) error{
-		d.create, d.publishFirst, d.readTwice, d.publishMore, d.rewind, d.failover, d.finish,
+		d.create, d.openProducer(cl), d.publishFirst, d.readTwice, d.publishMore, d.rewind, d.failover, d.finish,
 	} {
 		if err := step(ctx); err != nil {
 			return fmt.Errorf("the demonstration failed: %w", err)
@@ -80,6 +90,9 @@ type demo struct {
 	pubsub  tapedeckv1connect.PubSubServiceClient
 	admin   tapedeckv1connect.AdminServiceClient
 	through *localNode // where pubsub and admin go
+	// producer publishes. Unlike a plain publish, whose outcome nobody knows when the
+	// leader dies under it, what it sends is sent again and stored once.
+	producer *client.Producer
 
 	published map[string][]string // by key, in order
 	moment    time.Time           // between the first lines and the rest
@@ -97,9 +110,9 @@ func (d *demo) note(format string, args ...any) {
 // use talks to the cluster through the given node from now on.
 func (d *demo) use(n *localNode) {
 	d.through = n
-	client := connect.NewClient(connecthttp.NewTransport(http.DefaultClient, n.URL(), connecthttp.WithCompressors()))
-	d.pubsub = tapedeckv1connect.NewPubSubServiceClient(client)
-	d.admin = tapedeckv1connect.NewAdminServiceClient(client)
+	node := connect.NewClient(connecthttp.NewTransport(http.DefaultClient, n.URL(), connecthttp.WithCompressors()))
+	d.pubsub = tapedeckv1connect.NewPubSubServiceClient(node)
+	d.admin = tapedeckv1connect.NewAdminServiceClient(node)
 }
 
 func (d *demo) create(ctx context.Context) error {
@@ -130,22 +143,22 @@ func (d *demo) create(ctx context.Context) error {
 	return nil
 }
 
-// publish sends lines one by one, so that each shows its place. Times are those
-// of the broker's stamps; retries are the same call again.
+func (d *demo) openProducer(cl *client.Client) func(context.Context) error {
+	return func(ctx context.Context) (err error) {
+		d.producer, err = cl.NewProducer(ctx, demoTopic)
+		return err
+	}
+}
+
+// publish sends lines one by one, so that each shows its place.
 func (d *demo) publish(ctx context.Context, lines []string) error {
 	for _, line := range lines {
 		key, text, _ := strings.Cut(line, ": ")
-		res, err := d.pubsub.Publish(ctx, &tapedeckv1.PublishRequest{
-			Topic: demoTopic, Messages: []*tapedeckv1.Message{{Key: []byte(key), Payload: []byte(text)}},
-		})
+		r, err := d.producer.Publish(ctx, &client.Message{Key: []byte(key), Payload: []byte(text)})
 		if err != nil {
 			return fmt.Errorf("publish %q: %w", line, err)
 		}
-		r := res.GetResults()[0]
-		if r.GetError() != nil {
-			return fmt.Errorf("publish %q: %s", line, r.GetError().GetMessage())
-		}
-		d.note("%-16s → partition %d, offset %d", line, r.GetPartition(), r.GetOffset())
+		d.note("%-16s → partition %d, offset %d", line, r.Partition, r.Offset)
 		d.published[key] = append(d.published[key], text)
 	}
 	return nil

@@ -123,7 +123,7 @@ func (s *Shard) meetNode(n model.Node) {
 	}
 	p := s.peer(n.ID)
 	if p == nil {
-		p = s.addPeer(n)
+		p = s.addPeer(n.ID)
 	}
 	if p.registered != n.Disk {
 		if p.inc.Disk != n.Disk && p.inc.Disk == p.registered {
@@ -156,11 +156,12 @@ func (s *Shard) announce() {
 	}
 }
 
-// addPeer makes room for a node that was not configured here.
-func (s *Shard) addPeer(n model.Node) *peer {
-	p := &peer{node: n, later: true}
+// addPeer makes room for a node that was not configured here. Its address is not
+// known to the host before a Peer effect tells it.
+func (s *Shard) addPeer(id model.NodeID) *peer {
+	p := &peer{node: model.Node{ID: id}, later: true}
 	at := 0
-	for at < len(s.peers) && s.peers[at].node.ID < n.ID {
+	for at < len(s.peers) && s.peers[at].node.ID < id {
 		at++
 	}
 	s.peers = append(s.peers, nil)
@@ -186,7 +187,7 @@ func (s *Shard) stranger(from model.NodeID) *peer {
 	if n >= maxStrangers+len(s.Nodes()) {
 		return nil
 	}
-	return s.addPeer(model.Node{ID: from})
+	return s.addPeer(from)
 }
 
 // Nodes lists the nodes of the cluster as applied here.

@@ -35,7 +35,8 @@ type testNode struct {
 	c       *cluster
 	id      model.NodeID
 	disk    *simdisk.Disk
-	folders model.DiskID // made under this name
+	folders model.DiskID          // made under this name
+	book    map[model.NodeID]bool // whose address this life was told
 	host    *node.Host
 	life    int
 	journal []*node.JournalWork
@@ -114,9 +115,14 @@ func (c *cluster) tryStart(id model.NodeID) error {
 	if n.wrap != nil {
 		files = n.wrap(files)
 	}
+	n.book = map[model.NodeID]bool{}
+	for _, p := range cfg.Peers {
+		n.book[p.ID] = true
+	}
 	h, err := node.Open(node.Config{Core: cfg, FS: scarce{files, n}, ReserveBytes: 32 << 10,
 		Journal: simdisk.NewEngine(files, "journal"),
-		NewDisk: model.DiskID(id[1])*1000 + n.folders, Random: uint64(n.life), Notice: func(s string) {
+		NewDisk: model.DiskID(id[1])*1000 + n.folders, Random: uint64(n.life),
+		Peer: func(p model.Node) { n.book[p.ID] = p.Address != "" }, Notice: func(s string) {
 			c.notes = append(c.notes, string(id)+": "+s)
 			c.t.Logf("%v %s: %s", time.Duration(c.now), id, s)
 		}})
@@ -222,6 +228,9 @@ func (n *testNode) Wake(at model.Mono) {
 }
 
 func (n *testNode) Send(to model.NodeID, packet []byte) {
+	if !n.book[to] {
+		return // nobody told it where that one is
+	}
 	data := append([]byte(nil), packet...)
 	n.c.at(200*time.Microsecond, func() {
 		if q := n.c.nodes[to]; q.host != nil {

@@ -110,6 +110,33 @@ func TestWipedNodeComesBackAsNewReplicas(t *testing.T) {
 	w.check("n1")
 }
 
+// Founders that start again learn from their catalog alone where a node is that
+// joined: it is up all the time, and has nothing to tell them.
+func TestFoundersFindTheNodeThatJoinedAfterARestart(t *testing.T) {
+	c := newCluster(t, 3, small())
+	c.createTopic("orders", 1, 3)
+	w := c.writer()
+	w.send("n1", 10)
+	c.add("n4")
+	c.until("n4 to be part of the cluster", func() bool {
+		return c.nodes["n4"].host.Shard().Catalog() != nil && c.settled("n1") && len(c.nodes["n1"].host.Shard().Nodes()) == 4
+	})
+	must[*call.Done](t)(c.call("n1", &call.Admin{Request: &call.MovePartition{Topic: "orders", From: "n2", To: "n4"}}))
+	c.until("the move", func() bool { return c.settled("n1") })
+	for _, id := range []model.NodeID{"n2", "n1", "n3"} {
+		c.crash(id)
+		c.start(id)
+		if _, err := c.call("n4", &call.TransferPartition{Topic: "orders", To: "n4"}); err != nil {
+			t.Fatal(err)
+		}
+		c.until("n4 to lead", func() bool {
+			return must[*call.GetTopicResult](t)(c.call("n4", &call.GetTopic{Name: "orders"})).Partitions[0].Leader == "n4"
+		})
+		w.send(id, 5)
+	}
+	w.check("n2")
+}
+
 func TestTwoOfFiveNodesWiped(t *testing.T) {
 	c := newCluster(t, 5, small())
 	c.createTopic("orders", 1, 5)

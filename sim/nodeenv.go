@@ -33,6 +33,9 @@ type simNode struct {
 	host   *node.Host
 	rand   *stream // of this node's boots
 
+	// book is whose address this boot was told: to others it cannot send.
+	book map[model.NodeID]bool
+
 	boot     uint64 // raised by start and crash
 	up       bool
 	paused   bool
@@ -130,14 +133,17 @@ func (n *simNode) start() {
 
 func (n *simNode) config() node.Config {
 	o := &n.w.opts
+	n.book = map[model.NodeID]bool{}
 	cfg := core.Config{Self: n.id, Seed: n.rand.Uint64(), Timing: o.Timing, Limits: o.Limits,
 		Coordinators: o.Coordinators, Choice: n.w.choose,
 		Probe: func(p probe.Point) { n.w.probe(string(p)) }}
 	for _, id := range n.w.peersOf(n) {
 		cfg.Peers = append(cfg.Peers, model.Node{ID: id, Address: string(id) + ":7070"})
+		n.book[id] = true
 	}
 	return node.Config{Core: cfg, FS: n.fs, Journal: n.engine,
-		NewDisk: model.DiskID(n.rand.Uint64() | 1), Random: n.boot, Notice: n.notice}
+		NewDisk: model.DiskID(n.rand.Uint64() | 1), Random: n.boot, Notice: n.notice,
+		Peer: func(p model.Node) { n.book[p.ID] = p.Address != "" }}
 }
 
 // notice takes what the node would log.
@@ -211,7 +217,7 @@ func (n *simNode) Now() model.Instant { return n.clock.at(n.w.loop.now) }
 func (n *simNode) Send(to model.NodeID, packet []byte) {
 	n.w.trace.note(n.w.loop.now, n.index, kindSend, xxhash.Sum64(packet))
 	n.w.inv.sending(n, to, packet)
-	if n.w.node(to) != nil && !n.harm.stopping {
+	if n.book[to] && n.w.node(to) != nil && !n.harm.stopping {
 		n.w.net.Send(n.id, to, packet)
 	}
 }

@@ -116,11 +116,12 @@ func moduleRoot() (string, error) {
 
 // Run implements the command.
 func (c *bugsCommand) Run(out *output) error {
+	return inTree(func(root, temp string) error { return c.run(out, root, temp) })
+}
+
+// inTree runs do with the source tree's root and a temporary folder to build in.
+func inTree(do func(root, temp string) error) error {
 	root, err := moduleRoot()
-	if err != nil {
-		return err
-	}
-	bugs, err := readBugs(root, c.Only)
 	if err != nil {
 		return err
 	}
@@ -129,6 +130,14 @@ func (c *bugsCommand) Run(out *output) error {
 		return err
 	}
 	defer os.RemoveAll(temp)
+	return do(root, temp)
+}
+
+func (c *bugsCommand) run(out *output, root, temp string) error {
+	bugs, err := readBugs(root, c.Only)
+	if err != nil {
+		return err
+	}
 	var plantings []*planting
 	var rows []string
 	var failed error

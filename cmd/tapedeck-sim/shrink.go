@@ -80,19 +80,14 @@ func (c *shrinkCommand) text(s *sim.Shrinker, before sim.Size) string {
 
 // withBug builds the simulator with the bug in, and has that shrink.
 func (c *shrinkCommand) withBug(out *output) error {
-	root, err := moduleRoot()
-	if err != nil {
-		return err
-	}
+	return inTree(func(root, temp string) error { return c.shrinkBug(out, root, temp) })
+}
+
+func (c *shrinkCommand) shrinkBug(out *output, root, temp string) error {
 	b, err := findBug(root, c.Bug)
 	if err != nil {
 		return err
 	}
-	temp, err := os.MkdirTemp("", "tapedeck-shrink-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(temp)
 	binary, err := b.build(root, temp)
 	if err != nil {
 		return err

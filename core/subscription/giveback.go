@@ -17,6 +17,17 @@ func needDeliveries(offsets []call.PartitionOffset, deliveries []uint64) *model.
 	return nil
 }
 
+// placeOf is where a partition's result stands in an answer; a new one goes to the end.
+func placeOf(results *[]call.AckResult, place map[model.Partition]int, p model.Partition) int {
+	at, there := place[p]
+	if !there {
+		at = len(*results)
+		place[p] = at
+		*results = append(*results, call.AckResult{Partition: p})
+	}
+	return at
+}
+
 // serveReturn gives messages of a shared subscription back, one by one. Apply
 // judges each.
 func (m *Machine) serveReturn(h group.Host, w *wait, st *subscription, ls *leadSubscription, req *call.NackCursors) {
@@ -29,12 +40,7 @@ func (m *Machine) serveReturn(h group.Host, w *wait, st *subscription, ls *leadS
 	c := &returnCommand{id: st.id, count: true, limit: maxFailed}
 	place := map[model.Partition]int{}
 	for i, o := range req.Offsets {
-		at, there := place[o.Partition]
-		if !there {
-			at = len(w.results)
-			place[o.Partition] = at
-			w.results = append(w.results, call.AckResult{Partition: o.Partition})
-		}
+		at := placeOf(&w.results, place, o.Partition)
 		c.items = append(c.items, returned{o.Partition, req.Generation, o.Offset, req.Deliveries[i]})
 		w.places = append(w.places, at)
 	}
@@ -80,13 +86,7 @@ func (m *Machine) serveProlong(
 	}
 	mb, resp, place := st.member(req.Member), &call.Acked{}, map[model.Partition]int{}
 	for i, o := range req.Offsets {
-		at, there := place[o.Partition]
-		if !there {
-			at = len(resp.Results)
-			place[o.Partition] = at
-			resp.Results = append(resp.Results, call.AckResult{Partition: o.Partition})
-		}
-		r := &resp.Results[at]
+		r := &resp.Results[placeOf(&resp.Results, place, o.Partition)]
 		where, err := st.returned(&returned{o.Partition, req.Generation, o.Offset, req.Deliveries[i]})
 		if where >= 0 {
 			part := &st.partitions[o.Partition]

@@ -126,14 +126,23 @@ func (v *keepCommand) apply(s *state) outcome {
 	return outcome{kept: sub.kept[i].shown()}
 }
 
-func (v *forgetCommand) apply(s *state) outcome {
-	sub := s.subscriptions[v.id]
+// keptOf finds a snapshot by its subscription and name.
+func (s *state) keptOf(id model.SubscriptionID, name string) (*subscription, int, *model.Error) {
+	sub := s.subscriptions[id]
 	if sub == nil {
-		return outcome{err: gone(v.id)}
+		return nil, 0, gone(id)
 	}
-	i, there := sub.keptAt(v.name)
+	i, there := sub.keptAt(name)
 	if !there {
-		return outcome{err: sub.noSnapshot(v.name)}
+		return nil, 0, sub.noSnapshot(name)
+	}
+	return sub, i, nil
+}
+
+func (v *forgetCommand) apply(s *state) outcome {
+	sub, i, err := s.keptOf(v.id, v.name)
+	if err != nil {
+		return outcome{err: err}
 	}
 	out := outcome{kept: sub.kept[i].shown()}
 	sub.kept = slices.Delete(sub.kept, i, i+1)
@@ -141,13 +150,9 @@ func (v *forgetCommand) apply(s *state) outcome {
 }
 
 func (v *restoreCommand) apply(s *state) outcome {
-	sub := s.subscriptions[v.id]
-	if sub == nil {
-		return outcome{err: gone(v.id)}
-	}
-	i, there := sub.keptAt(v.name)
-	if !there {
-		return outcome{err: sub.noSnapshot(v.name)}
+	sub, i, err := s.keptOf(v.id, v.name)
+	if err != nil {
+		return outcome{err: err}
 	}
 	seek := &seekCommand{id: v.id}
 	for p := range sub.partitions {
